@@ -107,9 +107,7 @@ pub enum Error {
         to: Offset,
     },
     /// The log ends before what a consumer's anchor proves was durable. Nothing was changed.
-    #[error(
-        "the log ends at {end}, but consumer {consumer} had folded durable records up to {checkpoint}"
-    )]
+    #[error("the log ends at {end}, before the checkpoint {checkpoint} of consumer {consumer}")]
     LogShorterThanAnchor {
         /// Whose anchor.
         consumer: String,
@@ -220,10 +218,9 @@ pub enum Error {
         /// Whose state.
         consumer: String,
     },
-    /// A consumer's state was folded from other records under the same offsets. Nothing was changed.
-    #[error(
-        "state of consumer {consumer} was folded from other records than the log has below {checkpoint}"
-    )]
+    /// A consumer's state was folded from other records under the same offsets. Nothing was
+    /// changed.
+    #[error("state of consumer {consumer} was folded from other records below {checkpoint}")]
     Diverged {
         /// Whose state.
         consumer: String,

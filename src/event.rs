@@ -240,8 +240,6 @@ const KIND_EVENT: u8 = 1;
 const KIND_DECISION: u8 = 2;
 const RECORD_VERSION: u8 = 1;
 const FIXED_HEADER_LEN: usize = 6;
-/// The longest record header: six fixed bytes and a five-byte length.
-pub(crate) const RECORD_HEADER_LEN_MAX: usize = FIXED_HEADER_LEN + 5;
 
 /// A record still in its bytes, borrowed from a frame whose checksum holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,12 +13,15 @@
 //! | 29 | 1 | flags: 1 holds a decision, 2 payload starts with an upstream position, 4 payload starts with the whole upstream table |
 //! | 30 | 1 | version of the frame format: 1 |
 //! | 31 | 4 | CRC-32 of the payload, XOR the low half of the segment's salt |
-//! | 35 | 4 | CRC-32 of bytes 0..35, XOR the high half of the segment's salt |
+//! | 35 | 4 | CRC-32 of bytes 0..35, XOR the high half of the segment's salt, XOR the frame's position in the segment |
 //!
 //! A frame is valid if and only if the header CRC holds, kind and version are known, the payload is
 //! whole and its CRC holds. Kind 0 does not exist, so zeros are never a frame. The header has a CRC
 //! of its own so that a rotted length is never trusted, and a rotted payload still tells where the
-//! next frame starts.
+//! next frame starts. Salt and position are in it, so that a frame is a frame in its own place
+//! only: where a crash leaves sectors with what the disk held before (also of this very segment,
+//! say of a tail that was cut), nothing in them counts. All functions below take the salt *of the
+//! place* ([`Salt::at`]).
 //!
 //! `unproven` carries the fault model's *`durable_upto`* as a distance: everything in this segment
 //! before `position - unproven` was synced when the frame was written (earlier segments always
@@ -56,12 +59,16 @@ const FLAGS_KNOWN: u8 = FLAG_DECISION | FLAG_UPSTREAM | FLAG_TABLE;
 pub(crate) struct Salt(pub(crate) u64);
 
 impl Salt {
+    /// The salt of one place of the segment: of a frame that starts at `position`.
+    #[must_use]
+    pub(crate) const fn at(self, position: u64) -> Self {
+        // Positions in a segment fit 32 bits. The payload's half stays as it is.
+        Self(self.0 ^ position.wrapping_shl(32))
+    }
+
     fn halves(self) -> (u32, u32) {
-        let [a, b, c, d, e, f, g, h] = self.0.to_le_bytes();
-        (
-            u32::from_le_bytes([a, b, c, d]),
-            u32::from_le_bytes([e, f, g, h]),
-        )
+        let half = |number: u64| u32::try_from(number & u64::from(u32::MAX)).unwrap_or(u32::MAX);
+        (half(self.0), half(self.0 >> 32))
     }
 }
 
@@ -395,6 +402,20 @@ mod tests {
             decode(&bytes, Salt(SALT.0 ^ 1)),
             FrameAt::BadPayload(_)
         ));
+    }
+
+    #[test]
+    fn a_frame_is_valid_in_its_own_place_only() {
+        let (bytes, _) = encode(header(), b"payload", SALT.at(64));
+        assert!(matches!(decode(&bytes, SALT.at(64)), FrameAt::Valid(..)));
+        for position in [0, 63, 65, 64 + 512, 64 + 4096, 1 << 31] {
+            assert_eq!(decode(&bytes, SALT.at(position)), FrameAt::Bad);
+        }
+        // By hand: the position is in the header's checksum and in nothing else.
+        let (elsewhere, _) = encode(header(), b"payload", SALT.at(65));
+        assert_eq!(bytes[..35], elsewhere[..35]);
+        assert_eq!(bytes[35] ^ elsewhere[35], 1);
+        assert_eq!(bytes[36..], elsewhere[36..]);
     }
 
     #[test]

@@ -5,9 +5,9 @@
 //! [`disk::Disk`] is the real thing; `sim::SimDisk` (feature `sim`) is a disk in memory that can
 //! crash and fail at any call. Production code has no other switch for tests.
 //!
-//! What a caller may assume, and the simulated disk enforces the worst of: written bytes are durable
-//! only after `sync` of the file; a created, renamed or removed name only after `sync_dir` of its
-//! directory; sectors of 512 bytes are written whole.
+//! What a caller may assume, and the simulated disk enforces the worst of: written bytes are
+//! durable only after `sync` of the file; a created, renamed or removed name only after `sync_dir`
+//! of its directory; sectors of 512 bytes are written whole.
 
 use std::fmt;
 use std::io;
@@ -54,7 +54,11 @@ pub enum Lock {
     },
 }
 
-/// The directory of one store.
+/// The directory of one store. Every error is what the operating system said.
+#[expect(
+    clippy::missing_errors_doc,
+    reason = "every error is what the system said; there is nothing to add call by call"
+)]
 pub trait Storage: fmt::Debug + Send + Sync {
     /// Creates a directory and its parents. `""` is the store's own directory. Existing ones are
     /// no error.
@@ -63,7 +67,8 @@ pub trait Storage: fmt::Debug + Send + Sync {
     fn list(&self, dir: &str) -> io::Result<Vec<DirEntry>>;
     /// Opens a file.
     fn open(&self, file: &str, mode: OpenMode) -> io::Result<Box<dyn StorageFile>>;
-    /// Renames a file or directory, replacing what stands at `to` (for a directory: must not exist).
+    /// Renames a file or directory, replacing what stands at `to` (for a directory: must not
+    /// exist).
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, file: &str) -> io::Result<()>;
@@ -84,7 +89,11 @@ pub trait Storage: fmt::Debug + Send + Sync {
     fn path(&self, name: &str) -> PathBuf;
 }
 
-/// One open file.
+/// One open file. Every error is what the operating system said.
+#[expect(
+    clippy::missing_errors_doc,
+    reason = "every error is what the system said; there is nothing to add call by call"
+)]
 #[expect(
     clippy::len_without_is_empty,
     reason = "a file's length, not a collection's"
