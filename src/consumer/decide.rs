@@ -2,12 +2,12 @@
 //! answered with what the fold made of it.
 
 use super::Inner;
+use super::drive::Drive;
 use crate::error::{Error, Result};
 use crate::event::Action;
 use crate::fold::letter::{Class, DeadLetter};
-use crate::fold::{DecisionEffect, Effect, Outcome};
+use crate::fold::{DecisionEffect, Outcome};
 use crate::machine::StateMachine;
-use crate::num::to_u64;
 use crate::offset::Offset;
 use crate::partition;
 
@@ -95,8 +95,18 @@ pub struct Decided {
     pub outcome: Option<Outcome>,
 }
 
-/// Letters looked at per step.
+/// Letters looked at per step, and decisions per frame at most.
 const PAGE: usize = 1000;
+
+impl Verb {
+    const fn action(self, offset: Offset) -> Action {
+        match self {
+            Self::Redrive => Action::Redrive { offset },
+            Self::Discard => Action::Discard { offset },
+            Self::Skip => Action::Skip { offset },
+        }
+    }
+}
 
 impl<M: StateMachine> Inner<M> {
     /// Decides about one letter.
@@ -108,38 +118,21 @@ impl<M: StateMachine> Inner<M> {
             .letter(offset)?
             .ok_or(Error::NotFound { offset })?;
         self.check_open(verb, &letter)?;
-        let action = match verb {
-            Verb::Redrive => Action::Redrive { offset },
-            Verb::Discard => Action::Discard { offset },
-            Verb::Skip => Action::Skip { offset },
-        };
-        let decision = self.decision(action, note.map(str::to_owned));
-        let at = self
-            .log
-            .append_decision(&decision, partition::hash(letter.key.as_bytes()))?;
-        let effect = self.advance(&mut drive, at.next(), Some(at))?;
-        Ok(Decided {
-            offset,
-            decision: at,
-            outcome: effect.and_then(outcome_of),
-        })
+        let decided = self.record(&mut drive, verb, &[letter], note)?;
+        // Nothing can have come between under the drive lock, so the decision took effect.
+        decided.into_iter().next().ok_or(Error::NotFound { offset })
     }
 
     fn check_open(&self, verb: Verb, letter: &DeadLetter) -> Result<()> {
         let offset = letter.offset;
-        let resolved = letter
-            .history
-            .last()
-            .and_then(|death| death.resolved.as_ref());
-        if let Some(resolution) = resolved {
+        if let Some(resolution) = letter.resolution() {
             return Err(Error::AlreadyResolved {
                 offset,
                 how: resolution.how.as_str(),
             });
         }
         if verb == Verb::Skip {
-            let row = self.live().key(&letter.key)?.and_then(|key| key.row);
-            let next = row.map_or(0, |row| row.version).saturating_add(1);
+            let next = self.next_version(&letter.key)?;
             if letter.version != next {
                 return Err(Error::NotNext {
                     offset,
@@ -151,10 +144,56 @@ impl<M: StateMachine> Inner<M> {
         Ok(())
     }
 
+    fn next_version(&self, key: &str) -> Result<i64> {
+        let version = self.live().key(key)?.map_or(0, |state| state.version());
+        Ok(version.saturating_add(1))
+    }
+
+    /// Writes one decision about each letter as one frame, folds them, and answers those that took
+    /// effect.
+    fn record(
+        &self,
+        drive: &mut Drive,
+        verb: Verb,
+        letters: &[DeadLetter],
+        note: Option<&str>,
+    ) -> Result<Vec<Decided>> {
+        let decisions: Vec<_> = letters
+            .iter()
+            .map(|letter| {
+                let decision = self.decision(verb.action(letter.offset), note.map(str::to_owned));
+                (decision, partition::hash(letter.key.as_bytes()))
+            })
+            .collect();
+        let range = self.log.append_decisions(&decisions)?;
+        let heard = self.advance(drive, range.end, Some(range.start))?;
+        let decided = letters
+            .iter()
+            .zip(range.start.get()..)
+            .filter_map(|(letter, at)| {
+                let decision = Offset::new(at);
+                let effect = *heard.get(&decision)?;
+                let outcome = if let DecisionEffect::Redriven(outcome) = effect {
+                    Some(outcome)
+                } else if matches!(effect, DecisionEffect::Discarded | DecisionEffect::Skipped) {
+                    None
+                } else {
+                    // Another decision of the same frame resolved it, or moved its key.
+                    return None;
+                };
+                Some(Decided {
+                    offset: letter.offset,
+                    decision,
+                    outcome,
+                })
+            });
+        Ok(decided.collect())
+    }
+
     /// Decides about every open letter that matches, in offset order, at most `limit` of them.
     ///
-    /// The letters are chosen first, over the whole queue, and then decided: a letter that dies
-    /// again at its redrive is not chosen again.
+    /// One pass over the queue as it is at the start: a letter that dies again at its redrive has
+    /// been passed by then, and is not decided again.
     pub(crate) fn decide_all(
         &self,
         verb: Verb,
@@ -162,42 +201,38 @@ impl<M: StateMachine> Inner<M> {
         limit: usize,
         note: Option<&str>,
     ) -> Result<Vec<Decided>> {
-        let mut chosen = Vec::new();
-        {
-            let mut drive = self.drive();
-            self.catch_up(&mut drive)?;
-            let mut from = Offset::ZERO;
-            'pages: loop {
-                let page = self.live().letters_after(from, PAGE)?;
-                let Some(last) = page.last() else { break };
-                from = last.offset.next();
-                for letter in page.iter().filter(|l| l.is_open() && filter.matches(l)) {
-                    if to_u64(chosen.len()) >= to_u64(limit) {
-                        break 'pages;
+        let mut drive = self.drive();
+        self.catch_up(&mut drive)?;
+        let end = self.live().checkpoint();
+        let mut decided = Vec::new();
+        let mut from = Offset::ZERO;
+        loop {
+            let page = self.live().letters_after(from, PAGE)?;
+            let Some(last) = page.last() else {
+                return Ok(decided);
+            };
+            from = last.offset.next();
+            let left = limit.saturating_sub(decided.len());
+            if left == 0 || page.first().is_some_and(|first| first.offset >= end) {
+                return Ok(decided);
+            }
+            let chosen = page
+                .into_iter()
+                .filter(|l| l.is_open() && filter.matches(l));
+            if verb == Verb::Skip {
+                // Whether one can be skipped depends on those before it: one by one.
+                for letter in chosen {
+                    let open = decided.len() < limit && self.check_open(verb, &letter).is_ok();
+                    if open {
+                        decided.extend(self.record(&mut drive, verb, &[letter], note)?);
                     }
-                    chosen.push(letter.offset);
+                }
+            } else {
+                let chosen: Vec<_> = chosen.take(left).collect();
+                if !chosen.is_empty() {
+                    decided.extend(self.record(&mut drive, verb, &chosen, note)?);
                 }
             }
         }
-        let mut decided = Vec::new();
-        for offset in chosen {
-            match self.decide(verb, offset, note) {
-                Ok(done) => decided.push(done),
-                // Another decision of this very call can have resolved it, or moved its key.
-                Err(
-                    Error::NotFound { .. } | Error::AlreadyResolved { .. } | Error::NotNext { .. },
-                ) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(decided)
-    }
-}
-
-fn outcome_of(effect: Effect) -> Option<Outcome> {
-    if let DecisionEffect::Redriven(outcome) = effect.decision? {
-        Some(outcome)
-    } else {
-        None
     }
 }

@@ -4,16 +4,16 @@
 //! switch generations at once; reads do not take it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::mark::{Judging, Mark, MarkFile};
-use super::projection::{Job, Projection};
+use super::projection::{Heard, Job, Projection};
 use super::{Inner, lock};
 use crate::error::Result;
 use crate::event::{Action, Body, Decision};
+use crate::fold::Watch;
 use crate::fold::counters::Counters;
-use crate::fold::{Effect, Watch};
 use crate::log::anchor::{self, Anchor};
 use crate::machine::StateMachine;
 use crate::offset::Offset;
@@ -136,7 +136,7 @@ impl<M: StateMachine> Inner<M> {
             crashes,
             flush_entries: self.options.flush_entries,
             batch_max: self.options.batch_max,
-            wanted: None,
+            heard: None,
         }
     }
 
@@ -145,23 +145,21 @@ impl<M: StateMachine> Inner<M> {
         &self,
         drive: &mut Drive,
         to: Offset,
-        wanted: Option<Offset>,
-    ) -> Result<Option<Effect>> {
+        heard: Option<Offset>,
+    ) -> Result<Heard> {
         let live = self.live();
+        let collected = Mutex::new(Heard::new());
         if live.checkpoint() >= to {
-            return Ok(None);
+            return Ok(Heard::new());
         }
-        let crashes = self
-            .crashes
-            .read()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let crashes = self.crashes.read().unwrap_or_else(PoisonError::into_inner);
         let job = Job {
-            wanted,
+            heard: heard.map(|from| (from, &collected)),
             ..self.job(&crashes)
         };
         let flushed = live.flushed();
         let mark = drive.mark.as_ref();
-        let effect = live.fold_to(&job, to, |from, to| {
+        live.fold_to(&job, to, |from, to| {
             mark.map_or(Ok(()), |file| {
                 file.set(Some(&Mark {
                     from,
@@ -177,7 +175,9 @@ impl<M: StateMachine> Inner<M> {
             self.anchor(&live)?;
             drive.last_flush = Instant::now();
         }
-        Ok(effect)
+        Ok(collected
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner))
     }
 
     /// After a start that found `mark`: folds the marked range one judgement at a time. An event
@@ -191,10 +191,7 @@ impl<M: StateMachine> Inner<M> {
             self.record_crash(judging)?;
         }
         let end = self.log.durable_end();
-        let crashes = self
-            .crashes
-            .read()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let crashes = self.crashes.read().unwrap_or_else(PoisonError::into_inner);
         let job = self.job(&crashes);
         // The mark stays as found while the records below it are folded: they were folded before
         // without harm, and a start that ends there must not be forgotten.
@@ -245,10 +242,7 @@ impl<M: StateMachine> Inner<M> {
         };
         self.log
             .append_decision(&self.decision(action, Some("crash loop".to_owned())), 0)?;
-        let mut crashes = self
-            .crashes
-            .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut crashes = self.crashes.write().unwrap_or_else(PoisonError::into_inner);
         crashes.insert((at, event), starts);
         Ok(())
     }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use super::lock;
 use super::projection::Job;
 use crate::error::{Error, Result};
 use crate::event::{Action, Body, RawRecord, Record, RecordKind};
 use crate::fold::overlay::Overlay;
-use crate::fold::{Effect, Judge, Pass, Watch};
+use crate::fold::{Judge, Pass, Watch};
 use crate::machine::StateMachine;
 use crate::offset::Offset;
 use crate::partition;
@@ -58,35 +59,36 @@ impl Partition {
         judge: &Judge<'_, M>,
         raw: &RawRecord<'_>,
         watch: &mut dyn Watch,
-    ) -> Result<Option<Effect>> {
+    ) -> Result<()> {
         if let Some(reason) = &self.broken {
             return Err(in_doubt(job.consumer, reason));
         }
-        let effect = match self.mine(job, raw) {
-            Ok(Some(record)) => {
-                let mut pass = Pass {
-                    budget: self.budget,
-                    crashes: job.crashes,
-                    watch,
-                    counts_shared: self.share.index == 0,
-                };
-                let effect = judge.record(&mut self.overlay, &mut pass, &record);
-                self.budget = pass.budget;
-                effect.map(Some)
-            }
-            Ok(None) => Ok(None),
-            Err(error) => return Err(error),
+        let Some(record) = self.mine(job, raw)? else {
+            self.checkpoint = raw.offset.next();
+            return Ok(());
         };
-        match effect {
-            Ok(effect) => {
-                self.checkpoint = raw.offset.next();
-                Ok(effect)
-            }
-            Err(error) => {
-                self.broken = Some(error.to_string().into());
-                Err(error)
-            }
+        let mut pass = Pass {
+            budget: self.budget,
+            crashes: job.crashes,
+            watch,
+            counts_shared: self.share.index == 0,
+        };
+        let effect = judge.record(&mut self.overlay, &mut pass, &record);
+        self.budget = pass.budget;
+        let effect = effect.inspect_err(|error| self.give_up(&error.to_string()))?;
+        self.checkpoint = raw.offset.next();
+        if let Some((from, heard)) = job.heard
+            && raw.offset >= from
+            && let Some(decision) = effect.decision
+        {
+            lock(heard).insert(raw.offset, decision);
         }
+        Ok(())
+    }
+
+    /// Marks what is in memory as not to be used or flushed any more.
+    pub(super) fn give_up(&mut self, reason: &str) {
+        self.broken = Some(Arc::from(reason));
     }
 
     /// The record, if this partition has to fold it.
@@ -131,7 +133,7 @@ impl Partition {
             .map_err(|error| error.of(consumer))?;
         if let Err(error) = store.apply(&batch) {
             // How much of the batch took effect is unknown: this state is not to be used again.
-            self.broken = Some(error.to_string().into());
+            self.give_up(&error.to_string());
             return Err(error.of(consumer));
         }
         self.overlay.flushed();

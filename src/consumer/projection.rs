@@ -9,6 +9,7 @@
 //! - A failure inside a record leaves that partition's memory in doubt; it refuses work and is
 //!   never flushed, and the next open folds the same records again from what the store holds.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::partition::{Partition, in_doubt};
@@ -20,7 +21,7 @@ use crate::fold::ground::Ground;
 use crate::fold::key::KeyState;
 use crate::fold::letter::DeadLetter;
 use crate::fold::overlay::{Overlay, Totals};
-use crate::fold::{Crashes, Effect, Judge, Unwatched, Watch};
+use crate::fold::{Crashes, DecisionEffect, Judge, Unwatched, Watch};
 use crate::log::Log;
 use crate::machine::StateMachine;
 use crate::offset::Offset;
@@ -33,6 +34,9 @@ use crate::state::meta::PartitionMeta;
 /// costs nothing, small enough that the careful pass after a crash covers little.
 const CHUNK_RECORDS: u64 = 65_536;
 
+/// What decisions did, by their offset.
+pub(crate) type Heard = BTreeMap<Offset, DecisionEffect>;
+
 /// What one fold needs besides state.
 pub(crate) struct Job<'a, M> {
     pub(crate) log: &'a Log,
@@ -43,8 +47,8 @@ pub(crate) struct Job<'a, M> {
     pub(crate) flush_entries: usize,
     /// Records folded per turn of a partition's lock.
     pub(crate) batch_max: usize,
-    /// The record whose effect the caller wants to hear.
-    pub(crate) wanted: Option<Offset>,
+    /// Where what decisions from some offset on did is written down, if the caller wants to know.
+    pub(crate) heard: Option<(Offset, &'a Mutex<Heard>)>,
 }
 
 /// See the module.
@@ -154,40 +158,39 @@ impl Projection {
         job: &Job<'_, M>,
         to: Offset,
         mut before: impl FnMut(Offset, Offset) -> Result<()>,
-    ) -> Result<Option<Effect>> {
-        let mut wanted = None;
+    ) -> Result<()> {
         loop {
             let from = self.checkpoint();
             if from >= to {
-                return Ok(wanted);
+                return Ok(());
             }
             let chunk = to.min(from.plus(CHUNK_RECORDS));
             before(from, chunk)?;
-            wanted = self.fold_chunk(job, chunk)?.or(wanted);
+            self.fold_chunk(job, chunk)?;
         }
     }
 
-    fn fold_chunk<M: StateMachine>(&self, job: &Job<'_, M>, to: Offset) -> Result<Option<Effect>> {
+    fn fold_chunk<M: StateMachine>(&self, job: &Job<'_, M>, to: Offset) -> Result<()> {
         if let [only] = self.partitions.as_slice() {
             return self.fold_partition(job, only, to, &mut Unwatched);
         }
         std::thread::scope(|scope| {
+            let fold = |part| self.fold_partition(job, part, to, &mut Unwatched);
             let workers: Vec<_> = self
                 .partitions
                 .iter()
-                .map(|part| scope.spawn(move || self.fold_partition(job, part, to, &mut Unwatched)))
+                .map(|part| (part, scope.spawn(move || fold(part))))
                 .collect();
-            let mut wanted = Ok(None);
-            for worker in workers {
-                let effect = worker
-                    .join()
-                    .unwrap_or_else(|_| Err(in_doubt(job.consumer, "a worker panicked")));
-                wanted = match (wanted, effect) {
-                    (Err(error), _) | (Ok(_), Err(error)) => Err(error),
-                    (Ok(before), Ok(effect)) => Ok(effect.or(before)),
-                };
+            let mut answer = Ok(());
+            for (part, worker) in workers {
+                let folded = worker.join().unwrap_or_else(|_| {
+                    // Not the machine's panic, which is caught: ours, in the middle of a record.
+                    lock(part).give_up("a worker panicked");
+                    Err(in_doubt(job.consumer, "a worker panicked"))
+                });
+                answer = answer.and(folded);
             }
-            wanted
+            answer
         })
     }
 
@@ -210,28 +213,21 @@ impl Projection {
         part: &Mutex<Partition>,
         to: Offset,
         watch: &mut dyn Watch,
-    ) -> Result<Option<Effect>> {
+    ) -> Result<()> {
         let from = lock(part).checkpoint;
         if from >= to {
-            return Ok(None);
+            return Ok(());
         }
         let judge = Judge::new(job.machine, job.consumer);
         let mut cursor = job.log.cursor(from, to)?;
-        let mut wanted = None;
         loop {
             let mut guard = lock(part);
-            let mut left = job.batch_max.max(1);
-            while left > 0 {
+            for _ in 0..job.batch_max.max(1) {
                 let Some(raw) = cursor.next()? else {
-                    return Ok(wanted);
+                    return Ok(());
                 };
-                let offset = raw.offset;
-                let effect = guard.fold_one(job, &judge, &raw, watch)?;
+                guard.fold_one(job, &judge, &raw, watch)?;
                 guard.frame_crc = cursor.frame_crc();
-                if job.wanted == Some(offset) {
-                    wanted = effect.or(wanted);
-                }
-                left = left.saturating_sub(1);
             }
             if guard.is_full(job.flush_entries) {
                 guard.flush(&*self.store, &self.consumer)?;
