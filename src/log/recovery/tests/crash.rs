@@ -223,3 +223,28 @@ fn appends_behind_a_repair_survive_every_crash() {
     }
     assert!(cases > 5000, "{cases}");
 }
+
+/// A kill leaves names and bytes that look durable and are not.
+#[test]
+fn what_is_appended_after_a_killed_recovery_survives_power_loss() {
+    let mut cases = 0;
+    for (name, disk, expected, _) in patients() {
+        for call in 1..=calls_of(&disk) {
+            let killed = disk.fork();
+            killed.crash_at(call);
+            open(&killed).map(drop).ok();
+            let killed = killed.crash(CrashMode::Kill, call);
+            let log = crate::log::Log::open(storage(&killed), options()).unwrap();
+            log.append(&[Event::new("x", "k", 1, "x")]).unwrap();
+            for mode in [CrashMode::DropAll, CrashMode::NamesLost] {
+                let dark = killed.crash(mode, 0);
+                let found = open(&dark).map(|recovered| ids(&recovered));
+                let found = found.unwrap_or_else(|error| panic!("{name} {call} {mode:?}: {error}"));
+                assert_eq!(found[..found.len() - 1], expected, "{name} {call} {mode:?}");
+                assert_eq!(found.last().map(|id| &id[..]), Some("x"));
+                cases += 1;
+            }
+        }
+    }
+    assert!(cases > 100, "{cases}");
+}

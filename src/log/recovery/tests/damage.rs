@@ -6,6 +6,8 @@ use super::*;
 use crate::frame::FLAG_TABLE;
 use crate::log::Log;
 use crate::log::recovery::Trimmed;
+use crate::storage::OpenMode;
+use crate::storage::disk::Disk;
 
 /// Two segments of a few frames, and the ids of their events. `note`: closed well.
 fn two_segments(note: bool) -> (Lay, Lay, Vec<&'static str>) {
@@ -198,4 +200,40 @@ fn zeros_are_neither_records_nor_damage() {
         drop(first);
         assert_eq!(all(&log(&disk)), ["a", "b", "c", "d"]);
     }
+}
+
+#[test]
+fn a_torn_tail_on_a_real_disk_is_trimmed_and_the_log_goes_on() {
+    let root = tempfile::tempdir().unwrap();
+    let disk: Arc<dyn Storage> = Arc::new(Disk::open(root.path()));
+    let log = Log::open(Arc::clone(&disk), options()).unwrap();
+    for n in 0..100 {
+        log.append(&[event(&n.to_string())]).unwrap();
+    }
+    let active = log.segments().last().unwrap().file.clone();
+    assert!(log.segments().len() > 1);
+    log.close().unwrap();
+    // Behind the note that close has left.
+    let file = disk.open(&active, OpenMode::Write).unwrap();
+    let bytes = file.len().unwrap();
+    file.write_at(b"torn", bytes - 4).unwrap();
+    drop(file);
+    let reader = LogOptions {
+        read_only: true,
+        ..options()
+    };
+    let looked = Log::open(Arc::clone(&disk), reader).unwrap();
+    assert!(looked.recovery().trimmed.is_some());
+    assert_eq!(all(&looked).len(), 100);
+    let log = Log::open(Arc::clone(&disk), options()).unwrap();
+    let trimmed = log.recovery().trimmed.clone().unwrap();
+    assert!(disk.path(&trimmed.quarantine).exists());
+    assert_eq!(trimmed.undecidable, None);
+    log.append(&[event("100")]).unwrap();
+    assert_eq!(looked.refresh().unwrap(), Offset::new(101));
+    drop(log);
+    let log = Log::open(disk, options()).unwrap();
+    assert!(log.recovery().is_clean());
+    assert_eq!(all(&log).len(), 100, "batches of at most 100");
+    assert_eq!(log.durable_end(), Offset::new(101));
 }
