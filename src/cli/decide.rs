@@ -84,10 +84,8 @@ where
                 | Error::NotNext { .. }),
             ) => made.refused.push((offset, error.to_string())),
             Err(error) => {
-                let failure = Failure::from(error);
-                let help = failure.help.clone().unwrap_or_default();
                 let done = counted(to_u64(made.decided.len()), "letter was", "letters were");
-                return Err(failure.help(format!("{done} {} before; {help}", verb.done())));
+                return Err(Failure::from(error).and(&format!("{done} {} before", verb.done())));
             }
         }
     }

@@ -211,7 +211,9 @@ impl Session<'_> {
                     self.input.name
                 ));
             }
-            resume::skip(self.input, self.store, &mut lines, self.stored)?;
+            if let Some(position) = self.report.resumed_at {
+                resume::skip(self.input, self.store, &mut lines, position)?;
+            }
         }
         self.report.position = self.stored;
         let read = self.read(&mut lines);
@@ -259,7 +261,10 @@ impl Session<'_> {
                         self.append(position)?;
                         return Err(self.stopped(lines.number(), &why));
                     }
-                    self.refuse(lines, why)?;
+                    if let Err(failure) = self.refuse(lines, why) {
+                        self.append(position)?;
+                        return Err(failure.and(&self.so_far()));
+                    }
                     if lines.ended() {
                         position = lines.position();
                     }
@@ -278,10 +283,7 @@ impl Session<'_> {
             Ok(range) => self.note_stored(range),
             Err(failure) => {
                 let so_far = self.so_far();
-                return Err(match failure.help.clone() {
-                    Some(help) => failure.help(format!("{help}; {so_far}")),
-                    None => failure.help(so_far),
-                });
+                return Err(failure.and(&so_far));
             }
         }
         self.batch.clear();

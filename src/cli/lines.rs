@@ -159,7 +159,13 @@ impl<R: BufRead> Lines<R> {
         if self.too_long() {
             return Err(format!("the line is longer than {} bytes", self.max));
         }
-        event(&self.line, self.start)
+        event(&self.line, self.start).map_err(|why| {
+            if self.ended() {
+                why
+            } else {
+                why + " (it has no newline, and may not be written to its end yet)"
+            }
+        })
     }
 }
 

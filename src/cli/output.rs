@@ -68,6 +68,15 @@ impl Failure {
         self
     }
 
+    /// Adds to what may help.
+    pub(super) fn and(self, more: &str) -> Self {
+        let help = match &self.help {
+            Some(help) => format!("{help}; {more}"),
+            None => more.to_owned(),
+        };
+        self.help(help)
+    }
+
     /// A failure to read or write a file that is not the store's.
     pub(super) fn io(doing: &str, name: &str, error: &io::Error) -> Self {
         Self::new(format!("cannot {doing} {name}: {error}"))

@@ -8,104 +8,56 @@ fn good(id: &str) -> String {
     order(id, &format!("order-{id}"), 1, "reserve")
 }
 
+/// Lines that are text and are refused, and a part of what is said about each, line by line.
+const BAD_TEXTS: &str = r#"
+EOF while parsing       {"id":"x","key":"k","version":1,"type":"t"
+trailing characters     {"id":"x","key":"k","version":1,"type":"t"} {}
+expected ident          not json
+expected a JSON object  ["id","key"]
+expected a JSON object  17
+expected a JSON object  null
+comes twice             {"id":"x","id":"y","key":"k","version":1,"type":"t"}
+comes twice             {"id":"x","key":"k","version":1,"type":"t","a":1,"a":1}
+no member "id"          {"key":"k","version":1,"type":"t"}
+no member "key"         {"id":"x","version":1,"type":"t"}
+no member "version"     {"id":"x","key":"k","type":"t"}
+no member "type"        {"id":"x","key":"k","version":1}
+"id" must be a string   {"id":7,"key":"k","version":1,"type":"t"}
+"key" must be a string  {"id":"x","key":["k"],"version":1,"type":"t"}
+must be a whole number  {"id":"x","key":"k","version":"1","type":"t"}
+must be a whole number  {"id":"x","key":"k","version":1.0,"type":"t"}
+must be a whole number  {"id":"x","key":"k","version":9223372036854775808,"type":"t"}
+must be a whole number  {"id":"x","key":"k","version":null,"type":"t"}
+"type" must be a string {"id":"x","key":"k","version":1,"type":null}
+"id" is empty           {"id":"","key":"k","version":1,"type":"t"}
+"key" is empty          {"id":"x","key":"","version":1,"type":"t"}
+"order_id" is empty     {"id":"x","order_id":"","version":1,"type":"t"}
+not a readable string   {"id":"\ud800","key":"k","version":1,"type":"t"}
+"#;
+
 /// Every kind of line that is refused, and a part of what is said about it.
 fn bad_lines() -> Vec<(Vec<u8>, &'static str)> {
-    let text = |line: &str, why| (line.as_bytes().to_vec(), why);
-    let mut all = vec![
-        text(
-            r#"{"id":"x","key":"k","version":1,"type":"t""#,
-            "EOF while parsing",
-        ),
-        text(
-            r#"{"id":"x","key":"k","version":1,"type":"t"} {}"#,
-            "trailing characters",
-        ),
-        text("not json", "expected"),
-        text(r#"["id","key"]"#, "expected a JSON object"),
-        text("17", "expected a JSON object"),
-        text("null", "expected a JSON object"),
-        text(
-            r#"{"id":"x","id":"y","key":"k","version":1,"type":"t"}"#,
-            "comes twice",
-        ),
-        text(
-            r#"{"id":"x","key":"k","version":1,"type":"t","a":1,"a":1}"#,
-            "comes twice",
-        ),
-        text(r#"{"key":"k","version":1,"type":"t"}"#, "no member \"id\""),
-        text(r#"{"id":"x","version":1,"type":"t"}"#, "no member \"key\""),
-        text(
-            r#"{"id":"x","key":"k","type":"t"}"#,
-            "no member \"version\"",
-        ),
-        text(r#"{"id":"x","key":"k","version":1}"#, "no member \"type\""),
-        text(
-            r#"{"id":7,"key":"k","version":1,"type":"t"}"#,
-            "\"id\" must be a string",
-        ),
-        text(
-            r#"{"id":"x","key":["k"],"version":1,"type":"t"}"#,
-            "\"key\" must be a string",
-        ),
-        text(
-            r#"{"id":"x","key":"k","version":"1","type":"t"}"#,
-            "whole number",
-        ),
-        text(
-            r#"{"id":"x","key":"k","version":1.0,"type":"t"}"#,
-            "whole number",
-        ),
-        text(
-            r#"{"id":"x","key":"k","version":9223372036854775808,"type":"t"}"#,
-            "whole number",
-        ),
-        text(
-            r#"{"id":"x","key":"k","version":null,"type":"t"}"#,
-            "whole number",
-        ),
-        text(
-            r#"{"id":"x","key":"k","version":1,"type":null}"#,
-            "\"type\" must be a string",
-        ),
-        text(
-            r#"{"id":"","key":"k","version":1,"type":"t"}"#,
-            "\"id\" is empty",
-        ),
-        text(
-            r#"{"id":"x","key":"","version":1,"type":"t"}"#,
-            "\"key\" is empty",
-        ),
-        text(
-            r#"{"id":"x","order_id":"","version":1,"type":"t"}"#,
-            "\"order_id\" is empty",
-        ),
-        text(
-            "{\"id\":\"x\0\",\"key\":\"k\",\"version\":1,\"type\":\"t\"}",
-            "NUL byte at column 9",
-        ),
-        text(
-            "\u{feff}{\"id\":\"x\",\"key\":\"k\",\"version\":1,\"type\":\"t\"}",
-            "byte order mark",
-        ),
-        text(
-            r#"{"id":"\ud800","key":"k","version":1,"type":"t"}"#,
-            "not a readable string",
-        ),
-    ];
-    all.push((
-        b"{\"id\":\"\xff\",\"key\":\"k\",\"version\":1,\"type\":\"t\"}".to_vec(),
-        "not UTF-8",
-    ));
-    let long_key = "k".repeat(64 * 1024 + 1);
-    all.push((
-        order("x", &long_key, 1, "t").into_bytes(),
-        "key is too large",
-    ));
+    let texts = BAD_TEXTS.trim().lines().map(|line| {
+        let (why, text) = line.split_at(24);
+        (text.as_bytes().to_vec(), why.trim())
+    });
+    let line = |id: &[u8]| {
+        let rest = br#"","key":"k","version":1,"type":"t"}"#;
+        [br#"{"id":""#, id, rest].concat()
+    };
     let payload = "p".repeat(16 * 1024 * 1024);
-    let line = json!({ "id": "x", "key": "k", "version": 1, "type": "t", "p": payload });
-    all.push((line.to_string().into_bytes(), "payload is too large"));
-    all.push((vec![b'z'; 25 * 1024 * 1024], "longer than 25165824 bytes"));
-    all
+    let payload = json!({ "id": "x", "key": "k", "version": 1, "type": "t", "p": payload });
+    let key = order("x", &"k".repeat(64 * 1024 + 1), 1, "t");
+    let marked = ["\u{feff}".as_bytes(), &line(b"x")].concat();
+    let others = [
+        (line(b"x\0"), "NUL byte at column 9"),
+        (line(b"\xff"), "not UTF-8 at column 8"),
+        (marked, "byte order mark"),
+        (key.into_bytes(), "key is too large"),
+        (payload.to_string().into_bytes(), "payload is too large"),
+        (vec![b'z'; 25 * 1024 * 1024], "longer than 25165824 bytes"),
+    ];
+    texts.chain(others).collect()
 }
 
 #[test]
@@ -224,6 +176,12 @@ fn a_file_of_refused_lines_is_never_overwritten() {
         "{}",
         ran.err
     );
+    assert!(
+        ran.err.contains("1 event stored before that"),
+        "{}",
+        ran.err
+    );
+    assert_eq!(tool.ids(), ["1"]);
     // The line that could not be kept was not passed over.
     tool.run(&["ingest", "other.jsonl", "--keep-going", "--refused", "kept"])
         .ended(1);
@@ -303,6 +261,11 @@ fn a_bad_last_line_without_newline_is_read_again_when_it_is_whole() {
         let ran = tool.run(&["ingest", "in.jsonl", "--keep-going"]).ended(1);
         assert!(
             ran.err.contains("in.jsonl:2: ") && ran.out.contains(refused),
+            "{}",
+            ran.err
+        );
+        assert!(
+            ran.err.contains("may not be written to its end yet"),
             "{}",
             ran.err
         );

@@ -56,31 +56,40 @@ fn killed_runs_end_like_an_undisturbed_one() {
     let seed = 0x5eed_0000_u64 + u64::from(std::process::id());
     println!("seed {seed}, an undisturbed run takes {whole:?}");
     let mut dice = Dice(seed);
-    let (mut killed, mut cut_short, mut readable) = (0, 0, 0);
-    while killed < KILLS {
+    // So that the kills spread over all of the work: a start, and then a part of it.
+    let started = Instant::now();
+    undisturbed.run(&["status"]).ended(0);
+    let limit = started.elapsed() + whole / 12;
+    let limit = u64::try_from(limit.as_micros()).unwrap();
+    let (mut kills, mut starts, mut left) = (0, 0, Vec::new());
+    while kills < KILLS {
+        assert!(
+            starts < 10 * KILLS,
+            "{kills} of {starts} kills came in time"
+        );
+        starts += 1;
         let mut command = disturbed.command(&run);
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
-        let micros = u64::try_from(whole.as_micros()).unwrap();
-        // Most of the kills early: each run has less to do than the one before it.
-        let limit = [micros, micros / 4, micros / 16][usize::try_from(killed % 3).unwrap()];
-        std::thread::sleep(Duration::from_micros(dice.below(limit.max(1))));
+        std::thread::sleep(Duration::from_micros(dice.below(limit)));
         child.kill().unwrap();
-        cut_short += u32::from(child.wait().unwrap().code().is_none());
-        killed += 1;
+        kills += u32::from(child.wait().unwrap().code().is_none());
         // Whatever the kill left, it can be looked at, unless it left no store yet.
-        let looked = disturbed.run(&["verify"]);
-        assert!(
-            looked.code < 2 || looked.err.contains("no store"),
-            "{}",
-            looked.err
-        );
-        readable += u32::from(looked.code < 2);
+        let looked = disturbed.run(&["verify", "--json"]);
+        if looked.code == 2 {
+            assert!(looked.err.contains("no store"), "{}", looked.err);
+        } else {
+            left.push(looked.json()["records"].as_u64().unwrap());
+        }
     }
-    println!("{killed} kills, {cut_short} while it ran; {readable} left a store");
+    println!("{kills} kills of {starts} starts; records left by each: {left:?}");
     assert!(
-        cut_short > KILLS / 2,
-        "{cut_short} of {KILLS} kills came in time"
+        left.is_sorted(),
+        "a kill took stored records back: {left:?}"
+    );
+    assert!(
+        left.iter().any(|records| (1..20_000).contains(records)),
+        "none was cut short"
     );
 
     // A torn write, if a kill left one, is a finding of the run that trims it.
