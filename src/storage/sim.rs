@@ -16,7 +16,8 @@
 //! Everything is deterministic: the clock, the random numbers, and each crash by its seed.
 //!
 //! ```
-//! use foldlog::sim::{CrashMode, OpenMode, SimDisk, Storage};
+//! use foldlog::storage::sim::{CrashMode, SimDisk};
+//! use foldlog::storage::{OpenMode, Storage};
 //!
 //! let disk = SimDisk::new();
 //! let file = disk.open("file", OpenMode::Create)?;
