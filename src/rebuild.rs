@@ -8,10 +8,11 @@
 //!    left-over, removed at the next open; a crash after leaves the new one live.
 //! 5. The old directory is removed.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 use crate::compare::Difference;
 use crate::consumer::Inner;
+use crate::consumer::drive::Drive;
 use crate::consumer::open::{fresh_metas, global};
 use crate::consumer::projection::Projection;
 use crate::error::{Error, Result};
@@ -139,16 +140,25 @@ impl<M: StateMachine> Inner<M> {
         Ok(report)
     }
 
-    pub(crate) fn rebuild_preview(&self) -> Result<Difference> {
+    /// A fold of the whole log in a temporary store, at the checkpoint of the live state, which
+    /// stands still as long as the guard is held.
+    pub(crate) fn fold_beside(
+        &self,
+    ) -> Result<(MutexGuard<'_, Drive>, Arc<Projection>, Projection)> {
         let scratch = self
             .backend
             .scratch()
             .map_err(|error| error.of(&self.name))?;
         let fresh = self.empty(scratch);
         self.refold(&fresh, self.live().checkpoint())?;
-        let _drive = self.drive();
+        let drive = self.drive();
         let live = self.live();
         self.refold(&fresh, live.checkpoint())?;
+        Ok((drive, live, fresh))
+    }
+
+    pub(crate) fn rebuild_preview(&self) -> Result<Difference> {
+        let (_still, live, fresh) = self.fold_beside()?;
         Difference::between(&live, &fresh)
     }
 }

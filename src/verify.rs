@@ -83,21 +83,12 @@ pub(crate) fn verify_log(log: &Log, to: Offset) -> Result<LogVerified> {
 
 impl<M: StateMachine> Inner<M> {
     pub(crate) fn verify(&self) -> Result<Verified> {
-        let scratch = self
-            .backend
-            .scratch()
-            .map_err(|error| error.of(&self.name))?;
-        let fresh = self.empty(scratch);
-        self.refold(&fresh, self.live().checkpoint())?;
-        // Held from here on: the state must not move while it is compared.
-        let _drive = self.drive();
-        let live = self.live();
+        let (_still, live, fresh) = self.fold_beside()?;
         let checkpoint = live.checkpoint();
         let ground = Live {
             projection: &live,
             log: &self.log,
         };
-        self.refold(&fresh, checkpoint)?;
         Ok(Verified {
             log: verify_log(&self.log, checkpoint)?,
             checkpoint,
