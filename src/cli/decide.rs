@@ -64,36 +64,52 @@ where
     let filter = dead::filter(&args.filter)?;
     let store = tool.store(Access::Write)?;
     let consumer = tool.consumer(&store, machine, Access::Write)?;
-    let offsets = if args.offsets.is_empty() {
+    let note = args.note.as_deref();
+    let made = if args.offsets.is_empty() {
         let chosen = choose(&consumer, &filter, args.limit)?;
         if chosen.is_empty() {
             return report(tool, &consumer, verb, &Made::default());
         }
         confirm(&mut tool.out, verb, to_u64(chosen.len()), args.yes)?;
-        chosen
+        let limit = chosen.len();
+        match verb {
+            Verb::Redrive => Made::all(consumer.redrive_all(&filter, limit, note)?),
+            Verb::Discard => Made::all(consumer.discard_all(&filter, limit, note)?),
+            // One by one: each that cannot be skipped is told, with the reason.
+            Verb::Skip => one_by_one(&consumer, verb, &chosen, note)?,
+        }
     } else {
-        args.offsets.clone()
+        one_by_one(&consumer, verb, &args.offsets, note)?
     };
+    let exit = report(tool, &consumer, verb, &made)?;
+    consumer.flush()?;
+    drop(consumer);
+    store.close()?;
+    Ok(exit)
+}
+
+fn one_by_one<M: StateMachine>(
+    consumer: &Consumer<M>,
+    verb: Verb,
+    offsets: &[Offset],
+    note: Option<&str>,
+) -> Answer<Made> {
     let mut made = Made::default();
     for offset in offsets {
-        match verb.decide(&consumer, offset, args.note.as_deref()) {
+        match verb.decide(consumer, *offset, note) {
             Ok(decided) => made.decided.push(decided),
             Err(
                 error @ (Error::NotFound { .. }
                 | Error::AlreadyResolved { .. }
                 | Error::NotNext { .. }),
-            ) => made.refused.push((offset, error.to_string())),
+            ) => made.refused.push((*offset, error.to_string())),
             Err(error) => {
                 let done = counted(to_u64(made.decided.len()), "letter was", "letters were");
                 return Err(Failure::from(error).and(&format!("{done} {} before", verb.done())));
             }
         }
     }
-    let exit = report(tool, &consumer, verb, &made)?;
-    consumer.flush()?;
-    drop(consumer);
-    store.close()?;
-    Ok(exit)
+    Ok(made)
 }
 
 /// The open letters that match, in the order of the log.
@@ -149,6 +165,13 @@ struct Made {
 }
 
 impl Made {
+    fn all(decided: Vec<Decided>) -> Self {
+        Self {
+            decided,
+            refused: Vec::new(),
+        }
+    }
+
     fn exit(&self) -> Exit {
         let died = self
             .decided
