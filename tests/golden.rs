@@ -1,5 +1,5 @@
-//! Format 1, for ever: a log written by hand from DESIGN.md, byte by byte, and stores that an earlier
-//! build wrote, healthy and damaged. A change of the format adds files here and edits none.
+//! Format 1, for ever: a log written by hand from DESIGN.md, byte by byte. A change of the
+//! format adds files here and edits none.
 #![expect(
     clippy::unwrap_used,
     clippy::disallowed_methods,
