@@ -16,7 +16,7 @@
 //! Everything is deterministic: the clock, the random numbers, and each crash by its seed.
 //!
 //! ```
-//! use foldlog::sim::{CrashMode, OpenMode, SimDisk, Storage};
+//! use foldlog::storage::sim::{CrashMode, OpenMode, SimDisk, Storage};
 //!
 //! let disk = SimDisk::new();
 //! let file = disk.open("file", OpenMode::Create)?;
