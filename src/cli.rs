@@ -168,8 +168,9 @@ where
     }
 }
 
-/// Reads one line of input as `run` and `ingest` do: a JSON object with `id`, `key` (or `order_id`),
-/// `version` and `type`; all other members become the payload. `None` for an empty line.
+/// Reads one line of input as `run` and `ingest` do: a JSON object with `id`, `key` (or
+/// `order_id`), `version` and `type`; all other members become the payload. `None` for an empty
+/// line.
 ///
 /// # Errors
 ///

@@ -10,8 +10,26 @@ fn good(id: &str) -> String {
 
 /// Every kind of line that is refused, and a part of what is said about it.
 fn bad_lines() -> Vec<(Vec<u8>, &'static str)> {
-    let text = |line: &str, why| (line.as_bytes().to_vec(), why);
-    let mut all = vec![
+    let mut all = lines_of_wrong_form();
+    all.extend(lines_of_wrong_members());
+    let long_key = "k".repeat(64 * 1024 + 1);
+    all.push((
+        order("x", &long_key, 1, "t").into_bytes(),
+        "key is too large",
+    ));
+    let payload = "p".repeat(16 * 1024 * 1024);
+    let line = json!({ "id": "x", "key": "k", "version": 1, "type": "t", "p": payload });
+    all.push((line.to_string().into_bytes(), "payload is too large"));
+    all.push((vec![b'z'; 25 * 1024 * 1024], "longer than 25165824 bytes"));
+    all
+}
+
+fn text(line: &str, why: &'static str) -> (Vec<u8>, &'static str) {
+    (line.as_bytes().to_vec(), why)
+}
+
+fn lines_of_wrong_form() -> Vec<(Vec<u8>, &'static str)> {
+    vec![
         text(
             r#"{"id":"x","key":"k","version":1,"type":"t""#,
             "EOF while parsing",
@@ -20,7 +38,7 @@ fn bad_lines() -> Vec<(Vec<u8>, &'static str)> {
             r#"{"id":"x","key":"k","version":1,"type":"t"} {}"#,
             "trailing characters",
         ),
-        text("not json", "expected"),
+        text("not json", "not JSON: expected"),
         text(r#"["id","key"]"#, "expected a JSON object"),
         text("17", "expected a JSON object"),
         text("null", "expected a JSON object"),
@@ -32,6 +50,11 @@ fn bad_lines() -> Vec<(Vec<u8>, &'static str)> {
             r#"{"id":"x","key":"k","version":1,"type":"t","a":1,"a":1}"#,
             "comes twice",
         ),
+    ]
+}
+
+fn lines_of_wrong_members() -> Vec<(Vec<u8>, &'static str)> {
+    vec![
         text(r#"{"key":"k","version":1,"type":"t"}"#, "no member \"id\""),
         text(r#"{"id":"x","version":1,"type":"t"}"#, "no member \"key\""),
         text(
@@ -91,21 +114,11 @@ fn bad_lines() -> Vec<(Vec<u8>, &'static str)> {
             r#"{"id":"\ud800","key":"k","version":1,"type":"t"}"#,
             "not a readable string",
         ),
-    ];
-    all.push((
-        b"{\"id\":\"\xff\",\"key\":\"k\",\"version\":1,\"type\":\"t\"}".to_vec(),
-        "not UTF-8",
-    ));
-    let long_key = "k".repeat(64 * 1024 + 1);
-    all.push((
-        order("x", &long_key, 1, "t").into_bytes(),
-        "key is too large",
-    ));
-    let payload = "p".repeat(16 * 1024 * 1024);
-    let line = json!({ "id": "x", "key": "k", "version": 1, "type": "t", "p": payload });
-    all.push((line.to_string().into_bytes(), "payload is too large"));
-    all.push((vec![b'z'; 25 * 1024 * 1024], "longer than 25165824 bytes"));
-    all
+        (
+            b"{\"id\":\"\xff\",\"key\":\"k\",\"version\":1,\"type\":\"t\"}".to_vec(),
+            "not UTF-8",
+        ),
+    ]
 }
 
 #[test]
