@@ -57,17 +57,19 @@ fn killed_runs_end_like_an_undisturbed_one() {
     println!("seed {seed}, an undisturbed run takes {whole:?}");
     let mut dice = Dice(seed);
     let (mut killed, mut cut_short, mut readable) = (0, 0, 0);
-    while killed < KILLS {
+    while cut_short < KILLS {
         let mut command = disturbed.command(&run);
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let micros = u64::try_from(whole.as_micros()).unwrap();
-        // Most of the kills early: each run has less to do than the one before it.
-        let limit = [micros, micros / 4, micros / 16][usize::try_from(killed % 3).unwrap()];
+        // Early enough that there is still something to read after most of the kills.
+        let limit = micros / [8, 16, 32][usize::try_from(killed % 3).unwrap()];
         std::thread::sleep(Duration::from_micros(dice.below(limit.max(1))));
         child.kill().unwrap();
         cut_short += u32::from(child.wait().unwrap().code().is_none());
         killed += 1;
+        // Only those that hit a process count.
+        assert!(killed < 10 * KILLS, "{cut_short} of {killed} came in time");
         // Whatever the kill left, it can be looked at, unless it left no store yet.
         let looked = disturbed.run(&["verify"]);
         assert!(
@@ -78,10 +80,6 @@ fn killed_runs_end_like_an_undisturbed_one() {
         readable += u32::from(looked.code < 2);
     }
     println!("{killed} kills, {cut_short} while it ran; {readable} left a store");
-    assert!(
-        cut_short > KILLS / 2,
-        "{cut_short} of {KILLS} kills came in time"
-    );
 
     // A torn write, if a kill left one, is a finding of the run that trims it.
     let last = disturbed.run(&run);
