@@ -1,4 +1,16 @@
-//! foldlog: a persistent embedded event store.
+//! foldlog: a persistent, embedded event store for services on one node.
+//!
+//! - [`Store`]: the durable, append-only log in one directory. [`Store::append`] is durable when it
+//!   returns.
+//! - [`Consumer`]: a named fold of the log under a [`StateMachine`], your rules: one [`Row`] per
+//!   key, folded in version order, with [waiting](Consumer::waiting) events and
+//!   [dead letters](Consumer::dead_letters).
+//! - Everything but the log is derived from it: [`Consumer::rebuild`], [`Consumer::verify`],
+//!   [`Consumer::replay`]. [`Consumer::reconcile`] compares rows with a [`Source`] of truth.
+//! - [`orders::Orders`] and [`sequence::Sequence`] are machines to begin with; [`Fold`] is the rule
+//!   alone, without a log.
+//!
+//! The README has two programs to start from, the guarantees and the vocabulary.
 
 mod codec;
 mod compare;
@@ -27,6 +39,11 @@ mod verify;
 
 #[cfg(feature = "cli")]
 pub mod cli;
+
+/// The programs of the README, as doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 pub use compare::{Difference, RowChange};
 pub use consumer::decide::{Decided, Filter};
