@@ -2,7 +2,7 @@
 //! source of random numbers.
 //!
 //! Names are relative to the store's directory and use `/` (`log/00000000000000000000.seg`).
-//! [`disk::Disk`] is the real thing; `sim::SimDisk` (feature `sim`) is a disk in memory that can
+//! `disk::Disk` is the real thing; `sim::SimDisk` (feature `sim`) is a disk in memory that can
 //! crash and fail at any call. Production code has no other switch for tests.
 //!
 //! What a caller may assume, and the simulated disk enforces the worst of: written bytes are
