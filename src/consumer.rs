@@ -389,8 +389,9 @@ impl<M: StateMachine> Consumer<M> {
     }
 
     /// Compares the rows of `keys` with the source and repairs each difference by one fix in the
-    /// log, until none remains. Keys that the source does not know are left alone. Answers all
-    /// fixes in the order they were made; a second run finds nothing.
+    /// log, until none remains. Only these keys are looked at, so none means nothing to do; those
+    /// that the source does not know are left alone. Answers all fixes in the order they were
+    /// made; a second run finds nothing.
     ///
     /// # Errors
     ///

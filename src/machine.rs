@@ -73,3 +73,5 @@ impl std::fmt::Display for Poison {
         f.write_str(&self.reason)
     }
 }
+
+impl std::error::Error for Poison {}

@@ -9,9 +9,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use foldlog::orders::Orders;
+use foldlog::orders::{OrderStatus, Orders};
 use foldlog::sequence::Sequence;
-use foldlog::{Consumer, Error, Event, Filter, Offset, Poison, StateMachine, Store};
+use foldlog::{Consumer, Error, Event, Filter, MapSource, Offset, Poison, StateMachine, Store};
 
 /// Events with every outcome in them: applied, duplicate, early, poison, held.
 fn fill(store: &Store, orders: u64) {
@@ -91,6 +91,10 @@ fn deleted_state_is_folded_anew_to_the_same_digest() {
         .skip_all(&Filter::all().key("order-12"), 9, Some("skip"))
         .unwrap();
     assert_eq!(skipped.len(), 1);
+    let mut truth = MapSource::new();
+    truth.insert("order-17", 3, OrderStatus::Fulfilled);
+    let fixes = orders.reconcile(&truth, &["order-17".to_owned()], None);
+    assert_eq!(fixes.unwrap().len(), 1);
     let (digest, counters) = (orders.digest(), orders.counters());
     drop((orders, store));
 
@@ -375,6 +379,12 @@ fn state_taken_at_any_offset_and_caught_up_is_the_whole_fold() {
             1 => drop(orders.discard_all(&Filter::all(), 1, None).unwrap()),
             2 => drop(orders.skip_all(&Filter::all(), 1, None).unwrap()),
             3 => drop(orders.settle().unwrap()),
+            4 => {
+                let key = format!("o{}", random(20));
+                let mut truth = MapSource::new();
+                truth.insert(key.clone(), 2, OrderStatus::Paid);
+                drop(orders.reconcile(&truth, &[key], Some("truth")).unwrap());
+            }
             _ => {
                 let version = i64::try_from(random(4)).unwrap() + 1;
                 let kind =

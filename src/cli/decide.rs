@@ -204,7 +204,8 @@ where
         return Ok(made.exit());
     }
     for (offset, why) in &made.refused {
-        tool.out.note(format_args!("{offset}: {why}"));
+        tool.out
+            .note(format_args!("{offset} is not {}: {why}", verb.done()));
     }
     let done = counted(to_u64(made.decided.len()), "letter", "letters");
     let of = |outcome| {
@@ -245,7 +246,7 @@ where
             "events wait",
         );
         let command = escape(&tool.command());
-        let line = format!("{events} unheld: `{command} run` gives them their next attempts");
+        let line = format!("{events} unheld: `{command} run` runs the next attempts");
         tool.out.line(line)?;
     }
     Ok(made.exit())

@@ -137,7 +137,10 @@ fn not_utf8(line: &[u8], at: usize) -> Refusal {
 
 /// What serde found wrong, and where in the line.
 fn in_line(error: &serde_json::Error) -> Refusal {
-    let what = without_place(error);
+    let mut what = without_place(error);
+    if !error.is_data() {
+        what.insert_str(0, "not JSON: ");
+    }
     match error.column() {
         0 => what,
         column => format!("{what} at column {column}"),
@@ -241,9 +244,9 @@ mod tests {
         let refusal = |line: &[u8]| Members::read(line).unwrap_err();
         assert_eq!(
             refusal(b"{\"a\":1"),
-            "EOF while parsing an object at column 6"
+            "not JSON: EOF while parsing an object at column 6"
         );
-        assert!(refusal(b"{\"a\":1} x").starts_with("trailing characters"));
+        assert!(refusal(b"{\"a\":1} x").starts_with("not JSON: trailing characters"));
         assert!(refusal(b"[1]").starts_with("invalid type: sequence, expected a JSON object"));
         assert!(refusal(b"7").contains("expected a JSON object"));
         assert_eq!(refusal(b"{\"a\":\"\0\"}"), "a NUL byte at column 7");

@@ -109,7 +109,7 @@ impl Picture {
         }
         let held = match c.held {
             0 => "came too early".to_owned(),
-            held => format!("came too early; {} held behind a dead letter", count(held)),
+            held => format!("came too early; {} held by an earlier one", count(held)),
         };
         let all = [
             ("applied", c.applied, "moved a row"),
@@ -237,7 +237,7 @@ impl Picture {
         out.line("")?;
         out.line(format_args!(
             "{} held behind {}",
-            counted(self.counters.held, "event", "events"),
+            counted(survey.held, "event", "events"),
             counted(survey.holding, "dead letter", "dead letters"),
         ))?;
         out.line(table(
@@ -268,6 +268,12 @@ impl Picture {
             next.push((
                 format!("dead redrive {letter}"),
                 "judge it again (or discard, skip)",
+            ));
+        }
+        if self.counters.waiting > self.counters.held {
+            next.push((
+                "run".to_owned(),
+                "give the waiting events their next attempts",
             ));
         }
         next.push((

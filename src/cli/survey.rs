@@ -97,6 +97,8 @@ pub(super) struct Survey {
     pub(super) holders: Vec<Holder>,
     /// Letters that hold something.
     pub(super) holding: u64,
+    /// Events that they hold together.
+    pub(super) held: u64,
 }
 
 impl Survey {
@@ -135,6 +137,7 @@ impl Survey {
         }
         let Some((held, since)) = held else { return };
         self.holding = self.holding.saturating_add(1);
+        self.held = self.held.saturating_add(held);
         let place = self.holders.partition_point(|holder| holder.held >= held);
         if place < HOLDERS {
             let holder = Holder {

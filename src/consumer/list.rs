@@ -19,7 +19,7 @@ const PAGE: usize = 512;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WaitingEvent {
-    /// Its offset; the event itself is read from the log.
+    /// Its offset; the event itself is read from the log, with [`crate::Store::next_batch`].
     pub offset: Offset,
     /// Its id.
     pub id: String,

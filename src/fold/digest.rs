@@ -24,7 +24,7 @@ use crate::num::to_u64;
 /// What state amounts to, in 128 bits: equal digests mean equal rows, waiting events and letters.
 ///
 /// It detects accidents, not forgery. Shown as 32 hexadecimal digits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Digest(u128);
 
 impl Digest {
@@ -44,6 +44,12 @@ impl Digest {
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Digest({self})")
     }
 }
 
