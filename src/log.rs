@@ -402,7 +402,7 @@ fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Becomes the one writer, or says who is.
-fn lock_storage(storage: &dyn Storage) -> Result<Box<dyn fmt::Debug + Send + Sync>> {
+pub(crate) fn lock_storage(storage: &dyn Storage) -> Result<Box<dyn fmt::Debug + Send + Sync>> {
     let mut tries = LOCK_TRIES;
     loop {
         let path = || storage.path("");

@@ -8,6 +8,7 @@
 //! | missing or unreadable `CURRENT`, missing directory | folded anew, reported |
 //! | damaged, not to be opened, of an unknown format | set aside in `quarantine/`, folded anew, reported |
 //! | of another machine revision | folded anew, reported |
+//! | of an epoch before an accepted loss | set aside in `quarantine/`, folded anew, reported |
 //! | of another log, ahead of the log, or folded from other records | typed error, files untouched |
 
 use std::collections::HashSet;
@@ -72,7 +73,7 @@ impl Drop for Registration {
 pub struct Opening {
     /// Why the state was folded anew from offset 0; `None` if it was new or used as found.
     pub rebuilt: Option<String>,
-    /// Where a damaged state was moved, relative to the store.
+    /// Where a damaged state, or one from before an accepted loss, was moved, relative to the store.
     pub set_aside: Option<String>,
     /// Left-over generations removed, of an interrupted rebuild for one.
     pub left_overs: Vec<String>,
@@ -124,6 +125,24 @@ impl Loader<'_> {
                 number,
                 store,
                 meta,
+            } if self.is_former(&meta) => {
+                // The mark is of the records that it was folded from.
+                let dir = self.generations.dir();
+                MarkFile::open(&*self.place.storage, &dir)?.0.clear()?;
+                drop(store);
+                self.opening.set_aside = Some(self.generations.set_aside(number)?);
+                let (found, now) = (meta.global.epoch, self.place.log.epoch());
+                (
+                    Some(format!(
+                        "a loss was accepted since: the log is of epoch {now}, the state of {found}"
+                    )),
+                    None,
+                )
+            }
+            Found::Live {
+                number,
+                store,
+                meta,
             } => {
                 self.check(&meta)?;
                 if meta.global.revision == self.revision {
@@ -165,6 +184,7 @@ impl Loader<'_> {
         if let Current::Live(number) = self.generations.current()? {
             let copy = self.place.backend.copy(&self.generations.path(number));
             match copy.and_then(|store| Ok((ground::audit(&*store)?, store))) {
+                Ok((Some(meta), _)) if self.is_former(&meta) => {}
                 Ok((Some(meta), store)) => {
                     self.check(&meta)?;
                     if meta.global.revision == self.revision {
@@ -205,7 +225,7 @@ impl Loader<'_> {
         let log = &self.place.log;
         let anchors = anchor::read_all(&*self.place.storage)?.0;
         match anchors.iter().find(|anchor| anchor.consumer == self.name) {
-            Some(anchor) if (anchor.log_id, anchor.epoch) != (log.id(), log.epoch()) => {
+            Some(anchor) if anchor.log_id != log.id() || anchor.epoch > log.epoch() => {
                 Err(Error::WrongLog {
                     consumer: self.name.to_owned(),
                 })
@@ -217,12 +237,20 @@ impl Loader<'_> {
                 };
                 let copy = self.place.backend.copy(&self.generations.path(number));
                 match copy.and_then(|store| meta::read(&*store)) {
+                    Ok(Some(meta)) if self.is_former(&meta) => Ok(()),
                     Ok(Some(meta)) => self.check(&meta),
                     // Damage is for the real open to find and set aside.
                     Ok(None) | Err(_) => Ok(()),
                 }
             }
         }
+    }
+
+    /// Whether the state is of this log before a loss was accepted: some of the records that it was
+    /// folded from may be gone, and others stand in their place.
+    fn is_former(&self, meta: &Meta) -> bool {
+        let log = &self.place.log;
+        meta.global.log_id == log.id() && meta.global.epoch < log.epoch()
     }
 
     fn check(&self, meta: &Meta) -> Result<()> {
