@@ -25,12 +25,13 @@
 //! `status`, `get`, `log`, `dead list`, `dead show`, `replay`, `verify`, `rebuild --preview` and
 //! `reconcile` without `--apply` open it read-only: they change no byte of it and work beside the
 //! process that writes. `dead redrive|discard|skip`, `rebuild` and `reconcile --apply` need to be
-//! that process. `repair` needs that there is none; without `--accept-loss-from` it changes no byte.
+//! that process. `repair` needs that there is none; without `--accept-loss-from` it changes no
+//! byte.
 //!
 //! Exit status: **0** done. **1** done, with findings: refused lines (`--keep-going`), damage that
 //! opening found or healed, a difference (`reconcile`, `rebuild`, `replay`, `verify`), no such row
-//! or letter, a redriven event that died again, a store to repair or repaired with loss. **2** could not. Dead letters and waiting events
-//! by themselves are outcomes, not findings.
+//! or letter, a redriven event that died again, a store to repair or repaired with loss. **2**
+//! could not. Dead letters and waiting events by themselves are outcomes, not findings.
 //!
 //! # JSON
 //!
@@ -170,8 +171,8 @@ where
     }
 }
 
-/// Reads one line of input as `run` and `ingest` do: a JSON object with `id`, `key` (or `order_id`),
-/// `version` and `type`; all other members become the payload. `None` for an empty line.
+/// Reads one line of input as `run` and `ingest` do: a JSON object with `id`, `key` (or
+/// `order_id`), `version` and `type`; all other members become the payload. `None` for an empty line.
 ///
 /// # Errors
 ///

@@ -1,8 +1,8 @@
 //! The way out of a store that opening refuses: what would be lost, told without changing a byte,
 //! and the same loss carried out once it is accepted.
 //!
-//! What is wrong with the log, and the cut itself, are `log/recovery/damage.rs` and `accept.rs`. Here
-//! are the lock, the comparison with what was accepted, and the consumers: whose state is of
+//! What is wrong with the log, and the cut itself, are `log/recovery/damage.rs` and `accept.rs`.
+//! Here are the lock, the comparison with what was accepted, and the consumers: whose state is of
 //! records that are no longer there.
 //!
 //! - After an accepted loss the log is of another epoch. State of the former one is set aside by
@@ -127,10 +127,19 @@ impl Patient {
 
     /// See `Options::repair`.
     pub(crate) fn repair(&self, how: RepairOptions) -> Result<Repair> {
-        let live = self.storage.writer_is_live();
-        if live.map_err(|error| self.io("probe the lock of", "", error))? {
-            let path = self.storage.path("");
-            return Err(Error::Locked { path, pid: None });
+        let path = || self.storage.path("");
+        match self.storage.writer_is_live() {
+            Ok(false) => {}
+            Ok(true) => {
+                return Err(Error::Locked {
+                    path: path(),
+                    pid: None,
+                });
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(Error::NoStore { path: path() });
+            }
+            Err(error) => return Err(self.io("probe the lock of", "", error)),
         }
         // Looked at before the lock is taken: a wrong offset touches nothing at all.
         let report = self.look()?.1;

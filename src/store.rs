@@ -157,9 +157,8 @@ impl Options {
     /// - [`Error::Invalid`]: the accepted offset is not the one that a dry run names, or an option
     ///   is out of its range.
     /// - [`Error::UnsupportedFormat`]: written by a newer foldlog; nothing of that is cut.
-    /// - [`Error::NoSpace`]: there is no room for the copies. Where the loss counts as accepted
-    ///   already, the next opening for writing goes on.
-    /// - [`Error::Io`], [`Error::Permission`], [`Error::TooManyFiles`]: the same.
+    /// - [`Error::NoSpace`], [`Error::Io`], [`Error::Permission`], [`Error::TooManyFiles`]: where
+    ///   the loss counts as accepted already, the next opening for writing goes on.
     pub fn repair(self, path: impl Into<PathBuf>, how: RepairOptions) -> Result<Repair> {
         let path = path.into();
         self.check()?;

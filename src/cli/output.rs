@@ -110,8 +110,8 @@ fn advice(error: &Error) -> Option<&'static str> {
         }
         Error::UnsupportedFormat { .. } => Some("nothing was changed; use a newer foldlog"),
         Error::StateAheadOfLog { .. } | Error::WrongLog { .. } | Error::Diverged { .. } => Some(
-            "nothing was changed; if the log is the right one, `repair` sets the state aside, and it \
-             is made again from the log",
+            "nothing was changed; if the log is the right one, `repair` sets the state aside, and \
+             it is made again from the log",
         ),
         _ => None,
     }

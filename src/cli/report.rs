@@ -51,7 +51,7 @@ pub(super) fn recovery(out: &mut Out, recovery: &Recovery) -> Exit {
     for anchor in &recovery.ignored_anchors {
         findings = true;
         out.note(format_args!(
-            "{} is of another log, or from before a loss was accepted; no evidence was taken from it",
+            "{} is of another log, or from before an accepted loss; no evidence was taken from it",
             escape(anchor)
         ));
     }
@@ -64,8 +64,8 @@ pub(super) fn recovery(out: &mut Out, recovery: &Recovery) -> Exit {
     if let Some(from) = &recovery.finished_repair {
         findings = true;
         out.note(format_args!(
-            "finished an interrupted repair: the records from offset {from} on are gone, and kept in \
-             quarantine/"
+            "finished an interrupted repair: the records from offset {from} on are gone, and kept \
+             in quarantine/"
         ));
     }
     if let Some(segment) = &recovery.finished_roll {

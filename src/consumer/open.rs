@@ -73,7 +73,8 @@ impl Drop for Registration {
 pub struct Opening {
     /// Why the state was folded anew from offset 0; `None` if it was new or used as found.
     pub rebuilt: Option<String>,
-    /// Where a damaged state, or one from before an accepted loss, was moved, relative to the store.
+    /// Where a damaged state, or one from before an accepted loss, was moved, relative to the
+    /// store.
     pub set_aside: Option<String>,
     /// Left-over generations removed, of an interrupted rebuild for one.
     pub left_overs: Vec<String>,

@@ -3,8 +3,8 @@
 //!
 //! `survey.rs` lists the segments and checks that they join up, `scan.rs` reads the last one,
 //! `plan.rs` holds the decision table, `repair.rs` and `quarantine.rs` carry out what it says,
-//! `inspect.rs` is the same for readers, which change nothing. For a log that is refused `damage.rs`
-//! tells what would be lost, and `accept.rs` goes on without it.
+//! `inspect.rs` is the same for readers, which change nothing. For a log that is refused
+//! `damage.rs` tells what would be lost, and `accept.rs` goes on without it.
 //!
 //! Invariants:
 //! - The table, row by row: `tests/recovery/table.rs`.

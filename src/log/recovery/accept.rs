@@ -5,8 +5,8 @@
 //! 1. Everything that goes is copied to the quarantine, synced. The log as it was, still refused.
 //! 2. The good part of the last good segment is written over itself where nothing proves it
 //!    synced, and synced. The same.
-//! 3. `log/REPAIR` is written, durably: what is to be done, in full. From here on the loss counts as
-//!    accepted: a writing open does the rest before anything else, a reading one says so.
+//! 3. `log/REPAIR` is written, durably: what is to be done, in full. From here on the loss counts
+//!    as accepted: a writing open does the rest before anything else, a reading one says so.
 //! 4. Files that go are removed; the last good segment is cut and sealed; the new segment, with the
 //!    next epoch in its header, is made and named. All of it can be done again from the start.
 //! 5. `log/REPAIR` is removed, durably.
