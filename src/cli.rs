@@ -172,7 +172,8 @@ where
 }
 
 /// Reads one line of input as `run` and `ingest` do: a JSON object with `id`, `key` (or
-/// `order_id`), `version` and `type`; all other members become the payload. `None` for an empty line.
+/// `order_id`), `version` and `type`; all other members become the payload. `None` for
+/// an empty line.
 ///
 /// # Errors
 ///
