@@ -11,7 +11,6 @@
     clippy::arithmetic_side_effects,
     clippy::as_conversions,
     clippy::cast_possible_truncation,
-    clippy::print_stderr,
     reason = "tests panic, index, count, and say how many cases they had"
 )]
 
@@ -590,7 +589,7 @@ fn accepted_loss_survives_a_crash_at_every_call() {
                 }
                 // Once more, every third time interrupted at another call first.
                 let mut images = vec![image.fork()];
-                if seed % 3 == 0 {
+                if seed.is_multiple_of(3) {
                     image.disk.crash_at(1 + seed % calls);
                     drop(image.accept(case.end));
                     images.push(Patient {
