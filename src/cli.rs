@@ -25,12 +25,13 @@
 //! `status`, `get`, `log`, `dead list`, `dead show`, `replay`, `verify`, `rebuild --preview` and
 //! `reconcile` without `--apply` open it read-only: they change no byte of it and work beside the
 //! process that writes. `dead redrive|discard|skip`, `rebuild` and `reconcile --apply` need to be
-//! that process.
+//! that process. `repair` needs that there is none; without `--accept-loss-from` it changes no
+//! byte.
 //!
 //! Exit status: **0** done. **1** done, with findings: refused lines (`--keep-going`), damage that
 //! opening found or healed, a difference (`reconcile`, `rebuild`, `replay`, `verify`), no such row
-//! or letter, a redriven event that died again. **2** could not. Dead letters and waiting events
-//! by themselves are outcomes, not findings.
+//! or letter, a redriven event that died again, a store to repair or repaired with loss. **2**
+//! could not. Dead letters and waiting events by themselves are outcomes, not findings.
 //!
 //! # JSON
 //!
@@ -54,6 +55,7 @@
 //! | `rebuild` | `records`, `applied`, `rows`, `digest_before`, `digest_after`; with `--preview` `rows_added`, `rows_removed`, `rows_changed`, `waiting_changed`, `letters_cured`, `letters_new`, `letters_changed`, `rows` (`[{key, before, after}]`), `letters` (offsets) |
 //! | `reconcile` | `applied`, `count`, `fixes` (`[{key, from, to}]`, each side `{version, state}` or `null`) |
 //! | `verify` | `sound`, `records`, `events`, `decisions`, `findings` (a list of texts), and with `--deep` `checkpoint`, `digest_kept`, `digest_stored`, `digest_folded`, `difference` |
+//! | `repair` | `findings` (a list of texts; empty: nothing to repair), `loss_from`, `known_end` (at least the records below it existed), `cut` (`{file, position, bytes}` or `null`), `dropped` (`[{file, position, bytes}]`), `consumers` (`[{consumer, checkpoint, other_log}]`), `epoch`, `quarantine`, `kept` (copies made), `unfinished`, `done` |
 //!
 //! # Input
 //!
@@ -107,6 +109,7 @@ mod rebuild;
 mod reconcile;
 mod record;
 mod refused;
+mod repair;
 mod replay;
 mod report;
 mod resume;
@@ -186,6 +189,9 @@ pub fn main() -> ExitCode {
         Err(error) => return usage(&error),
     };
     let mut out = Out::standard(cli.common.json);
+    // The log is repaired, whatever folds it.
+    let any = matches!(cli.command, Command::Repair(_)).then_some(Machine::Orders);
+    let machine = machine.or(any);
     let machine = match machine.map_or_else(|| machine_of(&cli.common, &mut out), Ok) {
         Ok(machine) => machine,
         Err(failure) => {
@@ -295,6 +301,7 @@ impl<R> Tool<R> {
             Command::Rebuild(args) => rebuild::run(self, machine, &args),
             Command::Reconcile(args) => reconcile::run(self, machine, &args),
             Command::Verify(args) => verify::run(self, machine, &args),
+            Command::Repair(args) => repair::run::<M, R>(self, &args),
         }
     }
 

@@ -67,8 +67,10 @@ impl<M> Inner<M> {
         Arc::clone(&self.live.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(crate) fn set_live(&self, projection: Projection) {
-        *self.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(projection);
+    /// Puts `projection` in the place of the live one, and answers that.
+    pub(crate) fn set_live(&self, projection: Projection) -> Arc<Projection> {
+        let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *live, Arc::new(projection))
     }
 }
 
@@ -143,7 +145,9 @@ impl<M: StateMachine> Consumer<M> {
     /// # Errors
     ///
     /// - [`crate::Error::Corrupt`], [`crate::Error::Io`]: the log could not be read; state stays at
-    ///   the last whole record, and a later call goes on from there.
+    ///   the last whole record, or goes back to the last flush if the record was half folded, and a
+    ///   later call goes on from there.
+    /// - [`crate::Error::Closed`]: the store was closed.
     /// - [`crate::Error::State`]: the state store failed; the log is not affected. Open the
     ///   consumer again.
     pub fn catch_up(&self) -> Result<Progress> {

@@ -116,6 +116,15 @@ pub enum Error {
         /// The end of the log as found.
         end: Offset,
     },
+    /// A loss was accepted, and carrying it out was interrupted. Nothing was changed; opening for
+    /// writing, or accepting it again, does the rest.
+    #[error("an accepted repair of {path}, from offset {offset} on, was not finished")]
+    RepairUnfinished {
+        /// The store.
+        path: PathBuf,
+        /// The first offset that was given up.
+        offset: Offset,
+    },
     /// Written by a newer (or unknown) version of foldlog. Nothing was changed.
     #[error("{file}: {what} version {found} is not supported (this build reads {supported})")]
     UnsupportedFormat {

@@ -296,10 +296,14 @@ impl Log {
         self.inner.catalog.end()
     }
 
-    /// Looks for what a live writer added to a log that is open read-only; answers the durable end.
+    /// The durable end, after a look for what a live writer added to a log that is open read-only;
+    /// refuses a closed log.
     pub(crate) fn refresh(&self) -> Result<Offset> {
-        if let Side::Reader(inspected) = &self.inner.side {
-            hold(inspected).as_mut().ok_or(Error::Closed)?.refresh()?;
+        match &self.inner.side {
+            Side::Writer { writer, .. } => writer.check_open()?,
+            Side::Reader(inspected) => {
+                hold(inspected).as_mut().ok_or(Error::Closed)?.refresh()?;
+            }
         }
         Ok(self.durable_end())
     }
@@ -402,7 +406,7 @@ fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Becomes the one writer, or says who is.
-fn lock_storage(storage: &dyn Storage) -> Result<Box<dyn fmt::Debug + Send + Sync>> {
+pub(crate) fn lock_storage(storage: &dyn Storage) -> Result<Box<dyn fmt::Debug + Send + Sync>> {
     let mut tries = LOCK_TRIES;
     loop {
         let path = || storage.path("");

@@ -6,9 +6,10 @@
 //! 3. The digests are compared, the new state is flushed and synced.
 //! 4. `CURRENT` is replaced. A crash before leaves the old generation live and the new one as a
 //!    left-over, removed at the next open; a crash after leaves the new one live.
-//! 5. The old directory is removed.
+//! 5. Once no reader is left on it, the old directory is removed.
 
 use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
 
 use crate::compare::Difference;
 use crate::consumer::Inner;
@@ -39,6 +40,22 @@ pub struct Rebuilt {
     pub before: Digest,
     /// Digest of the state after. Equal to `before` unless the live state was damaged.
     pub after: Digest,
+}
+
+/// How often, a millisecond apart, it is looked whether a reader still holds the old state: each
+/// holds it for one page at most.
+const READER_LOOKS: u32 = 5000;
+
+/// Waits until no reader holds `old` any more, then closes it; `false` if one holds on.
+fn let_go(old: Arc<Projection>) -> bool {
+    for _ in 0..READER_LOOKS {
+        // It is not live any more, so no new holder can come.
+        if Arc::strong_count(&old) == 1 {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    false
 }
 
 /// Every `Crashed` decision of `consumer` in the log from `from` on.
@@ -127,13 +144,16 @@ impl<M: StateMachine> Inner<M> {
         store.sync().map_err(fail)?;
         let old = self.generations.current()?;
         self.generations.switch(generation)?;
-        self.set_live(fresh);
         drop(live);
+        let before = self.set_live(fresh);
         self.flush_live(&mut drive)?;
-        if let Current::Live(old) = old
-            && let Err(error) = self.generations.remove(old)
-        {
-            tracing::warn!(consumer = %self.name, %error, "the old state stays");
+        if let Current::Live(old) = old {
+            // Best effort as well: what stays is removed, and reported, at the next open.
+            if !let_go(before) {
+                tracing::warn!(consumer = %self.name, "the old state stays: it is still read");
+            } else if let Err(error) = self.generations.remove(old) {
+                tracing::warn!(consumer = %self.name, %error, "the old state stays");
+            }
         }
         let (records, digest) = (report.records, report.after);
         tracing::info!(consumer = %self.name, records, %digest, "rebuilt");

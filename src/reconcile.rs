@@ -14,6 +14,9 @@ use crate::source::{self, Difference, Fix, Source};
 
 /// Fixes appended per frame.
 const FIXES_PER_FRAME: usize = 1000;
+/// Bytes of states per frame, far enough below [`crate::limits::FRAME_BYTES_MAX`] for a thousand
+/// keys and notes beside them. One fix may be larger: it gets a frame of its own.
+const FIX_BYTES_PER_FRAME: usize = 1024 * 1024;
 /// Rounds before reconcile gives up on a source whose answers keep changing. A fix can release
 /// waiting events, which can need another fix; every round of a steady source ends some of them.
 const ROUNDS_MAX: usize = 1000;
@@ -59,13 +62,7 @@ impl<M: StateMachine> Inner<M> {
             if found.is_empty() {
                 return Ok(fixes);
             }
-            for frame in found.chunks(FIXES_PER_FRAME) {
-                let decisions: Vec<(Decision, u32)> = frame
-                    .iter()
-                    .map(|difference| self.fix_decision(difference, note))
-                    .collect();
-                self.log.append_decisions(&decisions)?;
-            }
+            self.append_fixes(&found, note)?;
             // A fix moves only its own key, so only these can differ again.
             keys = found
                 .iter()
@@ -76,6 +73,25 @@ impl<M: StateMachine> Inner<M> {
         Err(Error::SourceUnavailable {
             reason: format!("its answers kept changing for {ROUNDS_MAX} rounds"),
         })
+    }
+
+    /// Appends a fix for each difference, in frames of bounded count and size.
+    fn append_fixes(&self, found: &[Difference<M::State>], note: Option<&str>) -> Result<()> {
+        let mut frame: Vec<(Decision, u32)> = Vec::new();
+        let mut bytes = 0_usize;
+        for difference in found {
+            let more = difference.state_bytes();
+            if frame.len() >= FIXES_PER_FRAME
+                || (!frame.is_empty() && bytes.saturating_add(more) > FIX_BYTES_PER_FRAME)
+            {
+                self.log.append_decisions(&frame)?;
+                frame.clear();
+                bytes = 0;
+            }
+            bytes = bytes.saturating_add(more);
+            frame.push(self.fix_decision(difference, note));
+        }
+        self.log.append_decisions(&frame).map(drop)
     }
 
     fn fix_decision(

@@ -140,6 +140,17 @@ pub(crate) struct Difference<S> {
     pub(crate) to: FixRow,
 }
 
+impl<S> Difference<S> {
+    /// How many bytes of states its fix carries.
+    pub(crate) fn state_bytes(&self) -> usize {
+        let len = |row: &FixRow| row.state.as_ref().map_or(0, Vec::len);
+        self.from
+            .as_ref()
+            .map_or(0, len)
+            .saturating_add(len(&self.to))
+    }
+}
+
 /// Compares the row of `key` with what `source` says. `None` if they agree or the source does not
 /// know the key. States are equal if their encodings are.
 pub(crate) fn compare<S: Serialize + DeserializeOwned>(

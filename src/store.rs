@@ -1,6 +1,7 @@
 //! [`Store`]: the face of foldlog. One directory, one writer, any number of consumers.
 
 use std::collections::HashSet;
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -16,6 +17,7 @@ use crate::log::recovery::Recovery;
 use crate::log::{Batch, Ingested, Log, LogOptions, SegmentInfo};
 use crate::machine::StateMachine;
 use crate::offset::Offset;
+use crate::repair::{Patient, Repair, RepairOptions};
 use crate::state::StateBackend;
 use crate::state::sled_store::SledBackend;
 use crate::storage::Storage;
@@ -105,6 +107,7 @@ impl Options {
     /// - [`Error::NoStore`]: nothing there, and creating was not wanted (or read-only).
     /// - [`Error::Corrupt`], [`Error::MissingSegment`], [`Error::LogShorterThanAnchor`]:
     ///   acknowledged records are damaged or missing.
+    /// - [`Error::RepairUnfinished`]: only read-only; opening for writing finishes it.
     /// - [`Error::UnsupportedFormat`]: written by a newer foldlog.
     /// - [`Error::TornTail`]: only with [`strict`](Self::strict).
     /// - [`Error::NoSpace`]: recovery needs room to keep damaged bytes aside; free some, or open
@@ -114,26 +117,15 @@ impl Options {
     /// - [`Error::Invalid`]: an option is out of its range.
     pub fn open(self, path: impl Into<PathBuf>) -> Result<Store> {
         let path = path.into();
-        if !(limits::SEGMENT_BYTES_MIN..=limits::SEGMENT_BYTES_MAX)
-            .contains(&self.log.segment_bytes)
-        {
-            let (min, max) = (limits::SEGMENT_BYTES_MIN, limits::SEGMENT_BYTES_MAX);
-            return Err(Error::Invalid {
-                what: "segment_bytes",
-                reason: format!("must be from {min} to {max}"),
-            });
-        }
-        let storage = match self.storage {
-            Some(storage) => storage,
-            None => Arc::new(Disk::open(path.clone())),
-        };
-        let states = match self.states {
-            Some(states) => states,
-            None => Arc::new(SledBackend::new(Arc::clone(&storage))),
-        };
+        self.check()?;
+        let (storage, states) = self.layers(&path);
         let may_create = self.create && !self.log.read_only;
-        if !may_create && storage.list("log").is_err() {
-            return Err(Error::NoStore { path });
+        if !may_create && let Err(error) = storage.list("log") {
+            // A store that cannot be looked into is not a missing one.
+            return Err(match error.kind() {
+                ErrorKind::NotFound | ErrorKind::NotADirectory => Error::NoStore { path },
+                _ => Error::io("list", storage.path("log"), None, 0, error),
+            });
         }
         let read_only = self.log.read_only;
         let log = Log::open(Arc::clone(&storage), self.log)?;
@@ -149,6 +141,60 @@ impl Options {
         Ok(Store {
             inner: Arc::new(inner),
         })
+    }
+
+    /// Tells what opening the store in `path` refuses, and what would be lost by going on without
+    /// it; with [`RepairOptions::accept_loss_from`] goes on without it. Storage, state backend and
+    /// segment size are those of these options.
+    ///
+    /// A dry run (the default) writes nothing. An accepted loss is exactly what the dry run names:
+    /// everything that goes is first copied to `quarantine/`, the log ends at the offset that was
+    /// accepted, and a new epoch begins there, so that state and anchors from before count no
+    /// more: each consumer's state is set aside and folded anew when it is next opened. An
+    /// interrupted repair is finished by the next opening for writing.
+    ///
+    /// # Errors
+    ///
+    /// Nothing was changed, unless said otherwise:
+    ///
+    /// - [`Error::Locked`]: another process or handle writes.
+    /// - [`Error::NoStore`]: nothing there.
+    /// - [`Error::Invalid`]: the accepted offset is not the one that a dry run names, or an option
+    ///   is out of its range.
+    /// - [`Error::UnsupportedFormat`]: written by a newer foldlog; nothing of that is cut.
+    /// - [`Error::NoSpace`], [`Error::Io`], [`Error::Permission`], [`Error::TooManyFiles`]: where
+    ///   the loss counts as accepted already, the next opening for writing goes on.
+    pub fn repair(self, path: impl Into<PathBuf>, how: RepairOptions) -> Result<Repair> {
+        let path = path.into();
+        self.check()?;
+        let (storage, states) = self.layers(&path);
+        Patient::new(storage, states, self.log).repair(how)
+    }
+
+    fn check(&self) -> Result<()> {
+        if !(limits::SEGMENT_BYTES_MIN..=limits::SEGMENT_BYTES_MAX)
+            .contains(&self.log.segment_bytes)
+        {
+            let (min, max) = (limits::SEGMENT_BYTES_MIN, limits::SEGMENT_BYTES_MAX);
+            return Err(Error::Invalid {
+                what: "segment_bytes",
+                reason: format!("must be from {min} to {max}"),
+            });
+        }
+        Ok(())
+    }
+
+    /// Where log and state are kept.
+    fn layers(&self, path: &Path) -> (Arc<dyn Storage>, Arc<dyn StateBackend>) {
+        let storage = match &self.storage {
+            Some(storage) => Arc::clone(storage),
+            None => Arc::new(Disk::open(path)),
+        };
+        let states = match &self.states {
+            Some(states) => Arc::clone(states),
+            None => Arc::new(SledBackend::new(Arc::clone(&storage))),
+        };
+        (storage, states)
     }
 }
 
@@ -179,6 +225,16 @@ impl Store {
     /// As [`Options::open`].
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
         Options::default().open(path)
+    }
+
+    /// Tells what is wrong with the store in `path` and what going on without it would lose, or,
+    /// if that is accepted, goes on without it; with default [`Options`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Options::repair`].
+    pub fn repair(path: impl Into<PathBuf>, how: RepairOptions) -> Result<Repair> {
+        Options::default().repair(path, how)
     }
 
     /// Options to open a store with.

@@ -68,6 +68,7 @@ const LAYERS: &[Layer] = &[
             "rebuild",
             "replay",
             "reconcile",
+            "repair",
             "verify",
         ],
         not: &[],

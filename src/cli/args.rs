@@ -120,6 +120,12 @@ pub(super) enum Command {
                             Exit status: 0 only if all is sound, 1 with findings, 2 if it could \
                             not be checked.")]
     Verify(VerifyArgs),
+    /// For a store that is refused: what would be lost by going on without what is damaged or
+    /// missing; with --accept-loss-from, go on without it
+    #[command(after_help = "Example: foldlog repair\n\
+                            Changes nothing until the offset that it names is accepted.\n\
+                            Exit status: 0 nothing to repair, 1 there is or was, 2 could not.")]
+    Repair(RepairArgs),
 }
 
 /// What to store, if anything.
@@ -317,6 +323,15 @@ pub(super) struct VerifyArgs {
     /// Also fold the log anew and compare the state with it
     #[arg(long)]
     pub(super) deep: bool,
+}
+
+/// What loss is accepted.
+#[derive(Debug, Args)]
+pub(super) struct RepairArgs {
+    /// Give up all records from this offset on, which must be the one that `repair` names. What
+    /// goes is kept in `quarantine/`
+    #[arg(long, value_name = "OFFSET", value_parser = offset)]
+    pub(super) accept_loss_from: Option<Offset>,
 }
 
 /// Why an event died.

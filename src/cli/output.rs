@@ -110,13 +110,17 @@ fn advice(error: &Error) -> Option<&'static str> {
         }
         Error::Corrupt { .. }
         | Error::MissingSegment { .. }
-        | Error::LogShorterThanAnchor { .. } => {
-            Some("nothing was changed; restore the log from a backup, and keep a copy of this one")
+        | Error::LogShorterThanAnchor { .. } => Some(
+            "nothing was changed; restore the log from a backup, and keep a copy of this one; \
+                 `repair` tells what would be lost by going on without one",
+        ),
+        Error::RepairUnfinished { .. } => {
+            Some("`repair` tells how to finish it, and any command that writes finishes it")
         }
         Error::UnsupportedFormat { .. } => Some("nothing was changed; use a newer foldlog"),
         Error::StateAheadOfLog { .. } | Error::WrongLog { .. } | Error::Diverged { .. } => Some(
-            "nothing was changed; if the log is the right one, move the consumer's directory under \
-             state/ away: it is made again from the log",
+            "nothing was changed; if the log is the right one, `repair` sets the state aside, and \
+             it is made again from the log",
         ),
         _ => None,
     }

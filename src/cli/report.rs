@@ -51,7 +51,7 @@ pub(super) fn recovery(out: &mut Out, recovery: &Recovery) -> Exit {
     for anchor in &recovery.ignored_anchors {
         findings = true;
         out.note(format_args!(
-            "{} is of another log; no evidence was taken from it",
+            "{} is of another log, or from before an accepted loss; no evidence was taken from it",
             escape(anchor)
         ));
     }
@@ -59,6 +59,13 @@ pub(super) fn recovery(out: &mut Out, recovery: &Recovery) -> Exit {
         out.note(format_args!(
             "removed {}, left by an unfinished roll",
             escape(file)
+        ));
+    }
+    if let Some(from) = &recovery.finished_repair {
+        findings = true;
+        out.note(format_args!(
+            "finished an interrupted repair: the records from offset {from} on are gone, and kept \
+             in quarantine/"
         ));
     }
     if let Some(segment) = &recovery.finished_roll {
@@ -88,7 +95,10 @@ pub(super) fn opening(out: &mut Out, opening: &Opening, access: Access) -> Exit 
     }
     if let Some(place) = &opening.set_aside {
         findings = true;
-        out.note(format_args!("damaged state was kept in {}", escape(place)));
+        out.note(format_args!(
+            "the state as it was is kept in {}",
+            escape(place)
+        ));
     }
     for left_over in &opening.left_overs {
         out.note(format_args!(

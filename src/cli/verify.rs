@@ -63,6 +63,7 @@ impl From<Error> for Stopped {
                 | Error::MissingSegment { .. }
                 | Error::LogShorterThanAnchor { .. }
                 | Error::TornTail { .. }
+                | Error::RepairUnfinished { .. }
                 | Error::StateAheadOfLog { .. }
                 | Error::WrongLog { .. }
                 | Error::Diverged { .. }

@@ -262,7 +262,7 @@ impl<M: StateMachine> Inner<M> {
     pub(crate) fn catch_up(&self, drive: &mut Drive) -> Result<Progress> {
         let live = self.live();
         let (from, before) = (live.checkpoint(), live.counters());
-        self.advance(drive, self.log.durable_end(), None)?;
+        self.advance(drive, self.log.refresh()?, None)?;
         let (to, after) = (live.checkpoint(), live.counters());
         tracing::debug!(consumer = %self.name, %from, %to, "caught up");
         Ok(Progress {

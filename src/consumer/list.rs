@@ -3,11 +3,12 @@
 //! A list reads the state as it is when each page is fetched; entries that move while it is read
 //! may be seen as they were or as they are.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::Inner;
 use crate::error::Result;
+use crate::fold::key::KeyState;
 use crate::fold::letter::DeadLetter;
 use crate::machine::StateMachine;
 use crate::offset::Offset;
@@ -98,8 +99,13 @@ impl<M: StateMachine> Inner<M> {
                 let page = live.waiting_after(from, PAGE)?;
                 let Some((last, _)) = page.last() else { break };
                 from = last.next();
+                // A key's state is fetched once a page: it can hold very many waiting events.
+                let mut states: HashMap<String, Option<KeyState>> = HashMap::new();
                 for (offset, key) in page {
-                    let Some(state) = live.key(&key)? else {
+                    if !states.contains_key(&key) {
+                        states.insert(key.clone(), live.key(&key)?);
+                    }
+                    let Some(Some(state)) = states.get(&key) else {
                         continue;
                     };
                     if let Some(w) = state.waiting.iter().find(|w| w.offset == offset) {

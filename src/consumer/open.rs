@@ -8,6 +8,7 @@
 //! | missing or unreadable `CURRENT`, missing directory | folded anew, reported |
 //! | damaged, not to be opened, of an unknown format | set aside in `quarantine/`, folded anew, reported |
 //! | of another machine revision | folded anew, reported |
+//! | of an epoch before an accepted loss | set aside in `quarantine/`, folded anew, reported |
 //! | of another log, ahead of the log, or folded from other records | typed error, files untouched |
 
 use std::collections::HashSet;
@@ -72,7 +73,8 @@ impl Drop for Registration {
 pub struct Opening {
     /// Why the state was folded anew from offset 0; `None` if it was new or used as found.
     pub rebuilt: Option<String>,
-    /// Where a damaged state was moved, relative to the store.
+    /// Where a damaged state, or one from before an accepted loss, was moved, relative to the
+    /// store.
     pub set_aside: Option<String>,
     /// Left-over generations removed, of an interrupted rebuild for one.
     pub left_overs: Vec<String>,
@@ -124,6 +126,24 @@ impl Loader<'_> {
                 number,
                 store,
                 meta,
+            } if self.is_former(&meta) => {
+                // The mark is of the records that it was folded from.
+                let dir = self.generations.dir();
+                MarkFile::open(&*self.place.storage, &dir)?.0.clear()?;
+                drop(store);
+                self.opening.set_aside = Some(self.generations.set_aside(number)?);
+                let (found, now) = (meta.global.epoch, self.place.log.epoch());
+                (
+                    Some(format!(
+                        "a loss was accepted since: the log is of epoch {now}, the state of {found}"
+                    )),
+                    None,
+                )
+            }
+            Found::Live {
+                number,
+                store,
+                meta,
             } => {
                 self.check(&meta)?;
                 if meta.global.revision == self.revision {
@@ -165,9 +185,9 @@ impl Loader<'_> {
         if let Current::Live(number) = self.generations.current()? {
             let copy = self.place.backend.copy(&self.generations.path(number));
             match copy.and_then(|store| Ok((ground::audit(&*store)?, store))) {
+                Ok((Some(meta), _)) if self.is_former(&meta) => {}
                 Ok((Some(meta), store)) => {
-                    self.check(&meta)?;
-                    if meta.global.revision == self.revision {
+                    if self.check_copy(&meta)? && meta.global.revision == self.revision {
                         return Ok((store, meta));
                     }
                 }
@@ -205,7 +225,7 @@ impl Loader<'_> {
         let log = &self.place.log;
         let anchors = anchor::read_all(&*self.place.storage)?.0;
         match anchors.iter().find(|anchor| anchor.consumer == self.name) {
-            Some(anchor) if (anchor.log_id, anchor.epoch) != (log.id(), log.epoch()) => {
+            Some(anchor) if anchor.log_id != log.id() || anchor.epoch > log.epoch() => {
                 Err(Error::WrongLog {
                     consumer: self.name.to_owned(),
                 })
@@ -217,11 +237,33 @@ impl Loader<'_> {
                 };
                 let copy = self.place.backend.copy(&self.generations.path(number));
                 match copy.and_then(|store| meta::read(&*store)) {
+                    Ok(Some(meta)) if self.is_former(&meta) => Ok(()),
                     Ok(Some(meta)) => self.check(&meta),
                     // Damage is for the real open to find and set aside.
                     Ok(None) | Err(_) => Ok(()),
                 }
             }
+        }
+    }
+
+    /// Whether the state is of this log before a loss was accepted: some of the records that it was
+    /// folded from may be gone, and others stand in their place.
+    fn is_former(&self, meta: &Meta) -> bool {
+        let log = &self.place.log;
+        meta.global.log_id == log.id() && meta.global.epoch < log.epoch()
+    }
+
+    /// Whether a copy can be used. Beside a live writer it may be ahead of what the log proves to
+    /// be durable by now: no fault of either.
+    fn check_copy(&self, meta: &Meta) -> Result<bool> {
+        let storage = &self.place.storage;
+        let live = storage
+            .writer_is_live()
+            .map_err(|error| Error::io("probe the lock of", storage.path(""), None, 0, error))?;
+        self.place.log.refresh()?;
+        match self.check(meta) {
+            Err(Error::StateAheadOfLog { .. }) if live => Ok(false),
+            answer => answer.map(|()| true),
         }
     }
 
@@ -366,12 +408,8 @@ impl<M: StateMachine> Inner<M> {
         let store = Arc::clone(live.store());
         let batch = meta::encode_all(&meta, old).map_err(|error| error.of(&self.name))?;
         store.apply(&batch).map_err(|error| error.of(&self.name))?;
-        self.set_live(Projection::open(
-            store,
-            &self.log,
-            &self.name,
-            meta.partitions,
-        ));
+        let fresh = Projection::open(store, &self.log, &self.name, meta.partitions);
+        drop(self.set_live(fresh));
         Ok(())
     }
 }

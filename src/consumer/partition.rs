@@ -30,6 +30,8 @@ pub(super) struct Partition {
     pub(super) frame_crc: u32,
     pub(super) budget: u32,
     pub(super) flushed: Offset,
+    /// What the store holds: where to start over after a failure inside a record.
+    stored: PartitionMeta,
     broken: Option<Arc<str>>,
 }
 
@@ -43,6 +45,7 @@ impl Partition {
             frame_crc: meta.frame_crc,
             budget: meta.budget,
             flushed: meta.checkpoint,
+            stored: meta.clone(),
             broken: None,
         }
     }
@@ -75,7 +78,7 @@ impl Partition {
         };
         let effect = judge.record(&mut self.overlay, &mut pass, &record);
         self.budget = pass.budget;
-        let effect = effect.inspect_err(|error| self.give_up(&error.to_string()))?;
+        let effect = effect.inspect_err(|_| self.start_over())?;
         self.checkpoint = raw.offset.next();
         if let Some((from, heard)) = job.heard
             && raw.offset >= from
@@ -89,6 +92,14 @@ impl Partition {
     /// Marks what is in memory as not to be used or flushed any more.
     pub(super) fn give_up(&mut self, reason: &str) {
         self.broken = Some(Arc::from(reason));
+    }
+
+    /// A record was folded only in part: back to the last flush, which is whole.
+    fn start_over(&mut self) {
+        self.overlay.start_over(self.stored.totals);
+        self.checkpoint = self.stored.checkpoint;
+        self.frame_crc = self.stored.frame_crc;
+        self.budget = self.stored.budget;
     }
 
     /// The record, if this partition has to fold it.
@@ -138,6 +149,7 @@ impl Partition {
         }
         self.overlay.flushed();
         self.flushed = self.checkpoint;
+        self.stored = meta;
         Ok(())
     }
 }

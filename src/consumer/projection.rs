@@ -6,8 +6,8 @@
 //! - The fold stops at the bound it is given, which its callers keep at or below the durable end,
 //!   so state is never ahead of the log.
 //! - A flush writes the changes of a partition with its checkpoint in one atomic batch.
-//! - A failure inside a record leaves that partition's memory in doubt; it refuses work and is
-//!   never flushed, and the next open folds the same records again from what the store holds.
+//! - A failure inside a record puts that partition back to its last flush, from where the next call
+//!   folds the same records again. After a failed flush it refuses work until the next open.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -175,6 +175,16 @@ impl<G: Ground> Overlay<G> {
         self.spoiled = false;
     }
 
+    /// Forgets all that is not in the ground, whose totals are `totals`.
+    pub(crate) fn start_over(&mut self, totals: Totals) {
+        self.keys.clear();
+        self.books = Books {
+            totals,
+            ..Books::default()
+        };
+        self.spoiled = false;
+    }
+
     /// Whether an error left a record half folded: nothing may be flushed, start over from the
     /// ground.
     #[cfg(test)]

@@ -3,7 +3,8 @@
 //!
 //! `survey.rs` lists the segments and checks that they join up, `scan.rs` reads the last one,
 //! `plan.rs` holds the decision table, `repair.rs` and `quarantine.rs` carry out what it says,
-//! `inspect.rs` is the same for readers, which change nothing.
+//! `inspect.rs` is the same for readers, which change nothing. For a log that is refused
+//! `damage.rs` tells what would be lost, and `accept.rs` goes on without it.
 //!
 //! Invariants:
 //! - The table, row by row: `tests/recovery/table.rs`.
@@ -25,7 +26,9 @@ use crate::frame::Salt;
 use crate::offset::Offset;
 use crate::storage::{OpenMode, Storage, StorageFile};
 
+mod accept;
 mod check;
+mod damage;
 mod inspect;
 mod plan;
 mod quarantine;
@@ -33,7 +36,10 @@ mod repair;
 mod scan;
 mod survey;
 
+pub(crate) use self::accept::{accept, finish_pending, pending};
 pub(crate) use self::check::check;
+pub use self::damage::LostBytes;
+pub(crate) use self::damage::{Damage, look};
 pub(crate) use self::inspect::{Inspected, inspect};
 
 /// What opening found, and what it did about it.
@@ -53,6 +59,9 @@ pub struct Recovery {
     pub ignored_files: Vec<String>,
     /// The segment that an interrupted roll had prepared and this opening put in place.
     pub finished_roll: Option<String>,
+    /// A repair that was accepted and interrupted, and that this opening finished: the offset from
+    /// which records were given up.
+    pub finished_repair: Option<Offset>,
     /// The records below it were proven to be on disk by what was on disk.
     pub proven_end: Offset,
     /// The end of the log.
@@ -124,9 +133,11 @@ pub(crate) fn recover(
     options: &LogOptions,
     anchors: &[Anchor],
 ) -> Result<Recovered> {
+    let finished = finish_pending(storage, options)?;
     let Some(mut plan) = plan::make(storage, anchors)? else {
         return create(storage, options);
     };
+    plan.report.finished_repair = finished.map(|order| order.end);
     refuse_torn(&**storage, &plan, options)?;
     if let Some(torn) = plan.trimmed(String::new()) {
         // Said before it is done: an interrupted opening makes no report.
@@ -222,6 +233,7 @@ impl Recovery {
             && self.discarded_files.is_empty()
             && self.ignored_files.is_empty()
             && self.finished_roll.is_none()
+            && self.finished_repair.is_none()
             && self.unreadable_anchors.is_empty()
             && self.ignored_anchors.is_empty()
     }
@@ -256,6 +268,9 @@ impl Recovery {
         }
         if let Some(file) = &self.finished_roll {
             tracing::warn!(%file, "finished an interrupted roll");
+        }
+        if let Some(from) = &self.finished_repair {
+            tracing::warn!(%from, "finished an accepted repair");
         }
         for consumer in &self.ignored_anchors {
             tracing::warn!(%consumer, "anchor of another log or epoch: no evidence");

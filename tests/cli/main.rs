@@ -14,4 +14,5 @@ mod damage;
 mod data;
 mod input;
 mod kill;
+mod repair;
 mod tool;

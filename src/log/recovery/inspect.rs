@@ -19,7 +19,7 @@ use super::super::catalog::{Catalog, Segment};
 use super::super::segment::SegmentName;
 use super::plan::{self, Plan};
 use super::scan::{self, Opened, Place, Scan, Stop};
-use super::{Recovery, refuse_torn, survey};
+use super::{Recovery, accept, refuse_torn, survey};
 use crate::error::{Error, Result};
 use crate::offset::Offset;
 use crate::storage::Storage;
@@ -69,6 +69,7 @@ fn patiently<T>(storage: &dyn Storage, mut look: impl FnMut() -> Result<T>) -> R
                 Error::Corrupt { .. }
                 | Error::MissingSegment { .. }
                 | Error::LogShorterThanAnchor { .. }
+                | Error::RepairUnfinished { .. }
                 | Error::Io { .. },
             ) if looks < LOOKS && (live || writer_is_live(storage)?) => {
                 looks = looks.saturating_add(1);
@@ -91,6 +92,7 @@ fn first_look(
     anchors: &[Anchor],
 ) -> Result<Inspected> {
     let live = writer_is_live(&**storage)?;
+    accept::refuse_pending(&**storage)?;
     let Some(mut plan) = plan::make(storage, anchors)? else {
         return Err(Error::NoStore {
             path: storage.path(""),

@@ -128,7 +128,7 @@ pub(super) fn make(storage: &Arc<dyn Storage>, anchors: &[Anchor]) -> Result<Opt
     Ok(Some(plan))
 }
 
-fn scan_all(storage: &Arc<dyn Storage>, segment: &Opened) -> Result<Scan> {
+pub(super) fn scan_all(storage: &Arc<dyn Storage>, segment: &Opened) -> Result<Scan> {
     let mut window = segment.window(storage, segment.len);
     let first = segment.first();
     scan::scan(&mut window, &segment.header, first, BTreeMap::new())

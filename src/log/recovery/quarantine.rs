@@ -3,7 +3,8 @@
 //! A copy is `quarantine/<segment>-<position>-<crc>[-<k>]`, the CRC-32 being of its bytes: the same
 //! bytes of the same place are one file, however often recovery is interrupted. Where other bytes
 //! already have that name, k counts on from 2. A copy is written under another name, synced, and
-//! renamed.
+//! renamed. What an accepted loss takes out of the log is kept file by file in a directory of its
+//! own, `quarantine/repair-<epoch>-<offset>/<file>[-<k>]`.
 //!
 //! Invariants:
 //! - The copy is on disk before anything is cut, and once only:
@@ -17,9 +18,9 @@ use super::plan::Torn;
 use super::scan::{self, Opened};
 use crate::error::{Error, Result};
 use crate::num::to_u64;
-use crate::storage::{DirEntry, OpenMode, Storage, write_full};
+use crate::storage::{DirEntry, OpenMode, Storage, StorageFile, write_full};
 
-const DIR: &str = "quarantine";
+pub(super) const DIR: &str = "quarantine";
 
 /// Keeps the torn bytes; answers the name of the copy, which is on disk when this returns.
 ///
@@ -40,25 +41,71 @@ pub(super) fn keep(storage: &Arc<dyn Storage>, segment: &Opened, torn: &Torn) ->
         segment.name.to_file_name(),
         torn.bytes.start
     );
-    let fail = |op, source| Error::io(op, storage.path(DIR), None, len, source);
+    make_dir(storage, DIR, len)?;
+    keep_as(storage, &mut window, torn, (DIR, &stem))
+}
+
+/// Keeps a whole file in `dir`, a directory inside the quarantine, under the file's own name;
+/// answers the name of the copy, which is on disk when this returns.
+///
+/// # Errors
+///
+/// As the system answers. Nothing but the copy was changed.
+pub(super) fn keep_file(storage: &Arc<dyn Storage>, dir: &str, name: &str) -> Result<String> {
+    let file: Arc<dyn StorageFile> = Arc::from(scan::open_file(&**storage, name, OpenMode::Read)?);
+    let len = file
+        .len()
+        .map_err(|error| Error::io("stat", storage.path(name), None, 0, error))?;
+    let mut window = Window::new(storage, name.to_owned(), file, len);
+    let whole = Torn {
+        bytes: 0..len,
+        undecidable: None,
+    };
+    let stem = name.rsplit_once('/').map_or(name, |(_, stem)| stem);
+    keep_as(storage, &mut window, &whole, (dir, stem))
+}
+
+/// Makes a directory for copies, on disk when this returns.
+///
+/// # Errors
+///
+/// As the system answers.
+pub(super) fn make_dir(storage: &Arc<dyn Storage>, dir: &str, needed: u64) -> Result<()> {
+    let fail = |op, source| Error::io(op, storage.path(dir), None, needed, source);
     storage
-        .create_dir(DIR)
+        .create_dir(dir)
         .map_err(|error| fail("create directory", error))?;
-    storage
-        .sync_dir("")
-        .map_err(|error| fail("sync directory", error))?;
-    let listed = storage.list(DIR).map_err(|error| fail("list", error))?;
-    let (name, known) = find_name(storage, &mut window, torn, (&stem, &listed))?;
+    let parents = ["", dir.rsplit_once('/').map_or("", |(parent, _)| parent)];
+    let parents = parents.iter().take(if dir == DIR { 1 } else { 2 });
+    for parent in parents {
+        storage
+            .sync_dir(parent)
+            .map_err(|error| fail("sync directory", error))?;
+    }
+    Ok(())
+}
+
+fn keep_as(
+    storage: &Arc<dyn Storage>,
+    window: &mut Window,
+    torn: &Torn,
+    (dir, stem): (&str, &str),
+) -> Result<String> {
+    let len = torn.bytes.end.saturating_sub(torn.bytes.start);
+    let fail = |op, source| Error::io(op, storage.path(dir), None, len, source);
+    let listed = storage.list(dir).map_err(|error| fail("list", error))?;
+    let (name, known) = find_name(storage, window, torn, (dir, stem, &listed))?;
     if !known {
-        let fresh = format!("{name}.new");
-        copy(storage, &mut window, torn, &fresh)?;
+        // No copy has such a name, not even one of a `.seg.new`.
+        let fresh = format!("{name}.part");
+        copy(storage, window, torn, &fresh)?;
         storage
             .rename(&fresh, &name)
             .map_err(|error| fail("rename", error))?;
     }
     // Also where the copy was there: its rename may have been the last thing before a crash.
     storage
-        .sync_dir(DIR)
+        .sync_dir(dir)
         .map_err(|error| fail("sync directory", error))?;
     Ok(name)
 }
@@ -68,7 +115,7 @@ fn find_name(
     storage: &Arc<dyn Storage>,
     window: &mut Window,
     torn: &Torn,
-    (stem, listed): (&str, &[DirEntry]),
+    (dir, stem, listed): (&str, &str, &[DirEntry]),
 ) -> Result<(String, bool)> {
     let mut number = 1_u64;
     loop {
@@ -77,7 +124,7 @@ fn find_name(
         } else {
             format!("{stem}-{number}")
         };
-        let path = format!("{DIR}/{name}");
+        let path = format!("{dir}/{name}");
         let Some(entry) = listed.iter().find(|entry| entry.name == name) else {
             return Ok((path, false));
         };

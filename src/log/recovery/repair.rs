@@ -116,7 +116,7 @@ fn finish_roll(storage: &Arc<dyn Storage>, plan: &mut Plan) -> Result<()> {
 
 /// Writes the bytes of `from..to` over themselves: a failed sync leaves bytes that can be read and
 /// that no later sync would bring to disk.
-fn rewrite(
+pub(super) fn rewrite(
     storage: &Arc<dyn Storage>,
     segment: &Opened,
     file: &dyn StorageFile,

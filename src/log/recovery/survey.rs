@@ -81,7 +81,7 @@ impl Survey {
     }
 }
 
-fn list(storage: &dyn Storage) -> Result<Vec<crate::storage::DirEntry>> {
+pub(super) fn list(storage: &dyn Storage) -> Result<Vec<crate::storage::DirEntry>> {
     match storage.list(segment::DIR) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         listed => {
@@ -105,7 +105,7 @@ fn corrupt(
 }
 
 /// Opens a file and decodes its header, whatever it is.
-fn open_header(
+pub(super) fn open_header(
     storage: &Arc<dyn Storage>,
     name: SegmentName,
 ) -> Result<(Arc<dyn crate::storage::StorageFile>, u64, SegmentHeaderAt)> {
@@ -160,7 +160,7 @@ pub(super) fn open_segment(storage: &Arc<dyn Storage>, name: SegmentName) -> Res
     })
 }
 
-fn look_at_fresh(storage: &Arc<dyn Storage>, name: SegmentName) -> Result<Fresh> {
+pub(super) fn look_at_fresh(storage: &Arc<dyn Storage>, name: SegmentName) -> Result<Fresh> {
     let (file, len, header) = open_header(storage, name)?;
     let header = match header {
         SegmentHeaderAt::Valid(header) if header.base == name.base => header,
@@ -195,7 +195,7 @@ fn look_at_fresh(storage: &Arc<dyn Storage>, name: SegmentName) -> Result<Fresh>
     })
 }
 
-fn check_first(storage: &Arc<dyn Storage>, first: &Opened) -> Result<()> {
+pub(super) fn check_first(storage: &Arc<dyn Storage>, first: &Opened) -> Result<()> {
     if first.header.base != Offset::ZERO {
         return Err(Error::MissingSegment {
             before: "the start".to_owned(),
@@ -280,7 +280,7 @@ fn not_sealed(storage: &Arc<dyn Storage>, before: &Opened, next: &Opened) -> Res
 
 /// The seal at the end of a segment, found backwards from the end of the file; `None` if something
 /// else stands there, or nothing.
-fn find_seal(storage: &Arc<dyn Storage>, segment: &Opened) -> Result<Option<Seal>> {
+pub(super) fn find_seal(storage: &Arc<dyn Storage>, segment: &Opened) -> Result<Option<Seal>> {
     let mut window = segment.window(storage, segment.len);
     let Some(end) = data_end(&mut window, segment.len)? else {
         return Ok(None);
@@ -304,7 +304,7 @@ fn find_seal(storage: &Arc<dyn Storage>, segment: &Opened) -> Result<Option<Seal
 }
 
 /// The position after the last byte behind the segment's header that is not zero.
-fn data_end(window: &mut Window, len: u64) -> Result<Option<u64>> {
+pub(super) fn data_end(window: &mut Window, len: u64) -> Result<Option<u64>> {
     let mut step = BACK_STEP_MIN;
     let mut end = len;
     while end > SEGMENT_HEADER_LEN {
