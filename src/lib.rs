@@ -48,6 +48,7 @@ mod log;
 mod machine;
 mod num;
 mod offset;
+mod options;
 pub mod orders;
 mod partition;
 mod primitive;
@@ -82,13 +83,14 @@ pub use log::recovery::{LostBytes, Recovery, Trimmed};
 pub use log::{Batch, Ingested, SegmentInfo};
 pub use machine::{Poison, StateMachine};
 pub use offset::Offset;
+pub use options::Options;
 pub use partition::partition;
 pub use primitive::Fold;
 pub use rebuild::Rebuilt;
 pub use repair::{InvalidState, Repair, RepairOptions};
 pub use replay::Replay;
 pub use source::{Fix, MapSource, Row, Source};
-pub use store::{Options, Store};
+pub use store::Store;
 pub use verify::{LogVerified, Verified};
 
 #[doc = include_str!("../DESIGN.md")]

@@ -48,14 +48,16 @@ const READER_LOOKS: u32 = 5000;
 
 /// Waits until no reader holds `old` any more, then closes it; `false` if one holds on.
 fn let_go(old: Arc<Projection>) -> bool {
-    for _ in 0..READER_LOOKS {
+    let alone = (0..READER_LOOKS).any(|_| {
         // It is not live any more, so no new holder can come.
-        if Arc::strong_count(&old) == 1 {
-            return true;
+        let alone = Arc::strong_count(&old) == 1;
+        if !alone {
+            std::thread::sleep(Duration::from_millis(1));
         }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    false
+        alone
+    });
+    drop(old);
+    alone
 }
 
 /// Every `Crashed` decision of `consumer` in the log from `from` on.

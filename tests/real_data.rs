@@ -1,5 +1,6 @@
 //! Real orders and permits, with figures computed by an independent model and published with the
 //! data. Every file, several numbers of partitions and batch sizes, one digest.
+#![cfg(feature = "sim")]
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -11,9 +12,12 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use foldlog::orders::{OrderStatus, Orders};
 use foldlog::sequence::Sequence;
+use foldlog::state::fake::FakeStates;
+use foldlog::storage::sim::SimDisk;
 use foldlog::{Consumer, ConsumerOptions, Counters, Digest, Filter, Store};
 
 const SHAPES: [(u32, usize); 5] = [(1, 1024), (2, 7), (4, 1), (8, 333), (1, 100_000)];
@@ -228,4 +232,48 @@ fn permits_give_the_published_figures_in_every_shape() {
         "{digests:?}"
     );
     println!("permits: {} shapes, digest {}", SHAPES.len(), digests[0]);
+}
+
+#[test]
+fn state_of_sampled_offsets_of_the_real_data_caught_up_is_the_whole_fold() {
+    let Some(path) = common::real_data("orders_lossy.jsonl") else {
+        return;
+    };
+    let Some(truth) = common::real_data("orders_truth.jsonl") else {
+        return;
+    };
+    let (source, keys) = common::truth(&truth);
+    let (disk, states) = (SimDisk::new(), FakeStates::new());
+    let open = |states: &FakeStates| {
+        Store::options()
+            .storage(Arc::new(disk.clone()))
+            .state_backend(Arc::new(states.clone()))
+            .open("store")
+            .unwrap()
+    };
+    let store = open(&states);
+    let orders = store.consumer("orders", Orders).unwrap();
+    let mut samples = Vec::new();
+    for events in common::events(&path).chunks(1_777) {
+        store.append_batch(events).unwrap();
+        orders.catch_up().unwrap();
+        orders.flush().unwrap();
+        samples.push((orders.checkpoint(), states.copy()));
+    }
+    orders.settle().unwrap();
+    orders.reconcile(&source, &keys, None).unwrap();
+    let (digest, counters) = (orders.digest(), orders.counters());
+    drop((orders, store));
+    println!("{} sampled offsets, digest {digest}", samples.len());
+    for (offset, states) in &samples {
+        let store = open(states);
+        let orders = store.consumer("orders", Orders).unwrap();
+        assert_eq!(orders.opening().found_at, *offset);
+        assert_eq!(orders.opening().rebuilt, None);
+        assert_eq!(
+            (orders.digest(), orders.counters()),
+            (digest, counters),
+            "from {offset}"
+        );
+    }
 }

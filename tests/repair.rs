@@ -11,6 +11,8 @@
     clippy::arithmetic_side_effects,
     clippy::as_conversions,
     clippy::cast_possible_truncation,
+    clippy::too_many_lines,
+    clippy::case_sensitive_file_extension_comparisons,
     reason = "tests panic, index, count, and say how many cases they had"
 )]
 

@@ -75,7 +75,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "face",
-        modules: &["store", "lib"],
+        modules: &["store", "options", "lib"],
         not: &[],
     },
     Layer {
