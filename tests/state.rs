@@ -426,3 +426,24 @@ fn state_taken_at_any_offset_and_caught_up_is_the_whole_fold() {
     println!("{tried} states of different offsets, each caught up to digest {digest}");
     assert!(tried > 150);
 }
+
+#[test]
+fn rebuild_of_nothing_ends_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let orders = store.consumer("orders", Orders).unwrap();
+    for _ in 0..2 {
+        let rebuilt = orders.rebuild().unwrap();
+        assert_eq!(
+            (
+                rebuilt.records,
+                rebuilt.counters.events,
+                rebuilt.counters.rows
+            ),
+            (0, 0, 0)
+        );
+        assert_eq!(orders.digest().to_string(), "0".repeat(32));
+    }
+    assert_eq!(orders.replay(store.durable_end()).unwrap().events, 0);
+    assert!(orders.verify().unwrap().is_sound());
+}
