@@ -1,6 +1,7 @@
 //! The known answers of the real data beside the repository, where it is there.
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::super::counters::Counters;
@@ -21,7 +22,9 @@ fn data(test: &str) -> Option<PathBuf> {
     if dir.is_dir() {
         return Some(dir);
     }
-    eprintln!("SKIPPED {test}: ../shared/data is not there");
+    // Past the test harness, which hides what a passing test prints: CI looks for these words.
+    let mut err = std::io::stderr().lock();
+    writeln!(err, "data test skipped: {test}, ../shared/data is not there").unwrap();
     None
 }
 
