@@ -24,7 +24,11 @@ fn data(test: &str) -> Option<PathBuf> {
     }
     // Past the test harness, which hides what a passing test prints: CI looks for these words.
     let mut err = std::io::stderr().lock();
-    writeln!(err, "data test skipped: {test}, ../shared/data is not there").unwrap();
+    writeln!(
+        err,
+        "data test skipped: {test}, ../shared/data is not there"
+    )
+    .unwrap();
     None
 }
 
