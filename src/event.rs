@@ -23,6 +23,10 @@ use crate::num::{to_u32, to_usize};
 use crate::offset::Offset;
 use crate::partition;
 
+mod borrowed;
+
+pub use borrowed::EventRef;
+
 /// What a producer sends.
 ///
 /// `version` is the version of `key` that the event produces; the first is 1. It is signed because
@@ -370,10 +374,15 @@ pub(crate) fn split_record(
     ))
 }
 
-impl RawRecord<'_> {
+impl<'a> RawRecord<'a> {
+    /// Reads an event in place; only for records of kind [`RecordKind::Event`].
+    pub(crate) fn event_ref(&self) -> Result<EventRef<'a>, RecordError> {
+        borrowed::decode(self.body)
+    }
+
     /// Decodes an event; only for records of kind [`RecordKind::Event`].
     pub(crate) fn event(&self) -> Result<Event, RecordError> {
-        Ok(codec::decode(self.body, limits::RECORD_BYTES_MAX)?)
+        borrowed::decode(self.body).map(|event| event.to_event())
     }
 
     /// Decodes a decision; only for records of kind [`RecordKind::Decision`].

@@ -17,6 +17,7 @@ mod draft;
 mod pending;
 mod put;
 pub(crate) mod reader;
+mod records;
 pub(crate) mod recovery;
 mod roll;
 pub(crate) mod segment;
@@ -42,6 +43,7 @@ use recovery::{Inspected, Recovered};
 pub use batch::Batch;
 pub use catalog::SegmentInfo;
 pub use commit::Ingested;
+pub use records::{BodyRef, RecordRef, Records};
 use recovery::Recovery;
 
 /// How many bytes a segment file is extended by at a time. Zeros written ahead make the sync of an
@@ -265,6 +267,11 @@ impl Log {
     pub(crate) fn write(&self, event: &Event) -> Result<Offset> {
         let draft = Draft::events(std::slice::from_ref(event))?;
         Ok(self.writer()?.write(&draft)?.start)
+    }
+
+    /// Gives these events their offsets, as one frame; as [`Self::write`].
+    pub(crate) fn write_batch(&self, events: &[Event]) -> Result<Range<Offset>> {
+        self.writer()?.write(&Draft::events(events)?)
     }
 
     /// Makes everything written before durable; answers the durable end.

@@ -16,7 +16,7 @@ use crate::event::Event;
 #[cfg(doc)]
 use crate::limits;
 use crate::log::recovery::Recovery;
-use crate::log::{Batch, Ingested, Log, SegmentInfo};
+use crate::log::{Batch, Ingested, Log, Records, SegmentInfo};
 use crate::machine::StateMachine;
 use crate::offset::Offset;
 use crate::options::Options;
@@ -181,6 +181,16 @@ impl Store {
         self.inner.log.write(event)
     }
 
+    /// Hands events to the log as one atomic batch, without waiting for the disk; as
+    /// [`write`](Self::write) and [`append_batch`](Self::append_batch).
+    ///
+    /// # Errors
+    ///
+    /// As [`append_batch`](Self::append_batch).
+    pub fn write_batch(&self, events: &[Event]) -> Result<Range<Offset>> {
+        self.inner.log.write_batch(events)
+    }
+
     /// Makes everything written so far durable and visible, and returns the durable end.
     ///
     /// # Errors
@@ -200,6 +210,30 @@ impl Store {
     /// [`Error::Corrupt`] and [`Error::Io`] where the log cannot be read.
     pub fn next_batch(&self, from: Offset, max: usize) -> Result<Batch> {
         self.inner.log.next_batch(from, max)
+    }
+
+    /// The durable records from `from` on, each lent from the buffer it was read into: for a replay
+    /// of the whole log, or a long part of it.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # use foldlog::{Event, Offset, Store};
+    /// # let store = Store::open(dir.path())?;
+    /// store.append(&Event::new("e-1", "order-1", 1, "reserve"))?;
+    /// let mut records = store.records(Offset::ZERO)?;
+    /// while let Some(record) = records.next()? {
+    ///     if let Some(event) = record.event() {
+    ///         assert_eq!((event.key, event.kind), ("order-1", "reserve"));
+    ///     }
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OffsetOutOfRange`] beyond the durable end, [`Error::Closed`].
+    pub fn records(&self, from: Offset) -> Result<Records> {
+        self.inner.log.records(from)
     }
 
     /// The end of what is durable and visible: the offset that the next record will have once

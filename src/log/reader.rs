@@ -217,6 +217,11 @@ impl Cursor {
         self.next
     }
 
+    /// Whether nothing comes any more.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.next >= self.to
+    }
+
     /// Header CRC of the frame that held the last record; 0 before the first.
     pub(crate) fn frame_crc(&self) -> u32 {
         self.frame.crc
