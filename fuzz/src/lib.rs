@@ -5,6 +5,9 @@
 //! Everything goes through foldlog's public face. The layout of a frame is written down here a
 //! second time, from the table in `src/frame.rs`, so that the two are compared.
 
+pub mod kept;
+pub mod set;
+
 use std::sync::Arc;
 
 use foldlog::state::fake::FakeStates;
