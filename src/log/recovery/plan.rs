@@ -163,15 +163,25 @@ pub(super) fn discardable(
     storage: &Arc<dyn Storage>,
     fresh: &[survey::Fresh],
 ) -> Result<Vec<SegmentName>> {
-    if let Some(odd) = fresh.iter().find(|fresh| fresh.has_frame) {
-        return Err(Error::Corrupt {
-            file: storage.path(&odd.name.to_path()),
-            position: super::super::segment::SEGMENT_HEADER_LEN,
-            offset: odd.name.base,
-            reason: "frames stand in a segment that is not part of the log".to_owned(),
-        });
+    for fresh in fresh {
+        refuse_frames(storage, fresh)?;
     }
     Ok(fresh.iter().map(|fresh| fresh.name).collect())
+}
+
+/// A segment gets its name before its first frame. One that lost its name later may hold
+/// acknowledged records: no left-over, and nothing to go on with in silence, because readers would
+/// not see them.
+fn refuse_frames(storage: &Arc<dyn Storage>, fresh: &survey::Fresh) -> Result<()> {
+    if !fresh.has_frame {
+        return Ok(());
+    }
+    Err(Error::Corrupt {
+        file: storage.path(&fresh.name.to_path()),
+        position: super::super::segment::SEGMENT_HEADER_LEN,
+        offset: fresh.name.base,
+        reason: "frames stand in a segment that is not part of the log".to_owned(),
+    })
 }
 
 /// The last `.seg` is sealed: the roll was interrupted, and its `.seg.new` becomes the last
@@ -201,6 +211,7 @@ fn follow_roll(
         });
     };
     let fresh = fresh.remove(at);
+    refuse_frames(storage, &fresh)?;
     let Some(next) = fresh.opened else {
         // It was synced before the seal was written.
         return Err(Error::Corrupt {
