@@ -177,6 +177,8 @@ pub(crate) fn compare<S: Serialize + DeserializeOwned>(
     if same {
         return Ok(None);
     }
+    // A repair to a state that cannot be read back would have no effect, each time anew.
+    decode_state::<S>(key, Some(&encoded)).map(drop)?;
     let before = match row {
         None => None,
         Some(row) => Some((row.version, decode_state(key, row.state.as_deref())?)),

@@ -9,6 +9,10 @@ use crate::machine::{Poison, StateMachine};
 
 /// The reason kept for a panic. Its text is traced only: it can differ between runs.
 const PANICKED: &str = "panicked";
+/// The reason kept for a state over its limit, or one that serde refuses.
+const NOT_ENCODED: &str = "the state after it is too large or cannot be encoded";
+/// The reason kept for a state that encodes to bytes it cannot be decoded from.
+const NOT_DECODED: &str = "the state after it cannot be decoded again";
 
 /// Runs user code. What it may have left half done is its own: the fold gives it nothing to change.
 fn guarded<T>(what: &'static str, event: &str, call: impl FnOnce() -> T) -> Option<T> {
@@ -33,7 +37,12 @@ pub(crate) fn check<M: StateMachine>(machine: &M, event: &Event) -> Result<(), P
 
 /// `apply` on an encoded state; the encoded next state is left in `out`.
 ///
-/// `Err` is a state that does not decode: not the event's fault.
+/// The next state is decoded again before it counts: a state that cannot be read back is the fault
+/// of the event that made it, and is poison there. Found at the key's next event it would be
+/// nobody's, and would stop the whole consumer for good.
+///
+/// `Err` is an old state that does not decode: it is damaged, or of a machine that was changed
+/// without a new revision. Not the event's fault.
 pub(crate) fn apply<M: StateMachine>(
     machine: &M,
     state: Option<&[u8]>,
@@ -45,10 +54,13 @@ pub(crate) fn apply<M: StateMachine>(
         Some(bytes) => Some(decode::<M::State>(bytes)?),
     };
     out.clear();
-    let verdict = guarded("apply", &event.id, || {
+    // Moved in, because dropping a state is user code as well.
+    let verdict = guarded("apply", &event.id, move || {
         let next = machine.apply(state.as_ref(), event)?;
-        codec::encode_into(out, &next, STATE_BYTES_MAX)
-            .map_err(|_| Poison::new("the state after it is too large or cannot be encoded"))
+        codec::encode_into(out, &next, STATE_BYTES_MAX).map_err(|_| Poison::new(NOT_ENCODED))?;
+        codec::decode::<M::State>(out, STATE_BYTES_MAX)
+            .map(drop)
+            .map_err(|_| Poison::new(NOT_DECODED))
     });
     Ok(verdict.unwrap_or_else(|| Err(Poison::new(PANICKED))))
 }

@@ -320,7 +320,7 @@ impl Writer {
         }
         let pending = to_u64(state.pending.bytes.len());
         let full = pending > 0 && pending.saturating_add(draft.frame_len()) > PENDING_BYTES_MAX;
-        let fits = state.room_for(draft.frame_len(), self.options.segment_bytes)?;
+        let fits = state.room_for(draft, self.options.segment_bytes)?;
         if fits && !full {
             return Ok((state, true));
         }

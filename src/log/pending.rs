@@ -10,12 +10,15 @@
 //! - A frame says how many bytes before it no sync had covered:
 //!   `unproven_counts_the_bytes_that_no_sync_had_covered_when_the_frame_was_made`.
 //! - Every segment keeps room for its seal: `frame_that_just_fits_before_the_seal_does_not_roll`.
+//! - Positions alone never fill a segment so far that no record fits any more:
+//!   `segment_of_positions_alone_keeps_room_for_the_largest_frame`.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use crate::error::{Error, Result};
-use crate::frame::{self, FrameKind, Header, SEAL_LEN, Salt};
+use crate::frame::{self, FrameKind, HEADER_LEN, Header, SEAL_LEN, Salt};
+use crate::limits::FRAME_BYTES_MAX;
 use crate::log::catalog::Catalog;
 use crate::log::draft::{Draft, Spot};
 use crate::log::roll::Next;
@@ -153,12 +156,12 @@ impl State {
         }
     }
 
-    /// Whether a frame of this length may go into the active segment.
+    /// Whether this frame may go into the active segment.
     ///
     /// # Errors
     ///
     /// [`Error::TooLarge`] where it fits neither this segment nor a new one.
-    pub(super) fn room_for(&self, frame_len: u64, segment_bytes: u64) -> Result<bool> {
+    pub(super) fn room_for(&self, draft: &Draft, segment_bytes: u64) -> Result<bool> {
         if self.next_segment.is_some() {
             return Ok(false);
         }
@@ -166,7 +169,7 @@ impl State {
             .next
             .position
             .saturating_add(self.head_len())
-            .saturating_add(frame_len)
+            .saturating_add(draft.frame_len())
             .saturating_add(to_u64(SEAL_LEN));
         if needed <= segment_bytes {
             return Ok(true);
@@ -176,11 +179,19 @@ impl State {
         if self.next.records > 0 {
             return Ok(false);
         }
-        if needed > u64::from(u32::MAX) {
+        // Frames that only move an upstream's position leave room for the largest frame with
+        // records: it must always come in, because only behind it the log can roll again.
+        let kept = if draft.count() == 0 {
+            to_u64(HEADER_LEN.saturating_add(FRAME_BYTES_MAX))
+        } else {
+            0
+        };
+        let max = u64::from(u32::MAX).saturating_sub(kept);
+        if needed > max {
             return Err(Error::TooLarge {
-                what: "segment",
+                what: "segment without records",
                 len: to_usize(needed),
-                max: to_usize(u32::MAX.into()),
+                max: to_usize(max),
             });
         }
         Ok(true)

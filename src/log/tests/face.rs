@@ -7,11 +7,12 @@ use super::Step::{Append, From, Write};
 use super::{BIG, Model, image, options};
 use crate::error::Error;
 use crate::event::{Action, Body, Decision, Event};
-use crate::frame::Salt;
+use crate::frame::{HEADER_LEN, SEAL_LEN, Salt};
 use crate::limits;
 use crate::log::catalog::{Catalog, Segment};
 use crate::log::commit::Writer;
 use crate::log::draft::Draft;
+use crate::log::reader::Cursor;
 use crate::log::recovery::Tail;
 use crate::log::segment::{self, SEGMENT_HEADER_LEN, SegmentHeader, SegmentName};
 use crate::log::upstream::Table;
@@ -269,31 +270,8 @@ fn waiting_ends_with_the_record_the_timeout_or_the_close() {
 
 #[test]
 fn last_offset_is_never_given() {
-    let storage: Arc<dyn Storage> = Arc::new(SimDisk::new());
-    storage.create_dir(segment::DIR).unwrap();
     let base = at(u64::MAX - 3);
-    let header = SegmentHeader {
-        log_id: 1,
-        epoch: 0,
-        salt: Salt(9),
-        base,
-        chain: 0,
-    };
-    let file = segment::create(&*storage, &header, 4096).unwrap();
-    segment::publish(&*storage, base).unwrap();
-    let catalog = Catalog::new(Arc::clone(&storage));
-    catalog.add(Segment::new(&header));
-    let tail = Tail {
-        file,
-        name: SegmentName::live(base).to_path(),
-        salt: header.salt,
-        position: SEGMENT_HEADER_LEN,
-        end: base,
-        chain: 0,
-        allocated: 4096,
-        records_in_segment: 0,
-    };
-    let writer = Writer::new(storage, options(), (1, 0), catalog, tail, Table::default());
+    let (writer, _) = writer_at(base, SEGMENT_HEADER_LEN);
     let draft = |n: usize| Draft::events(&vec![Event::new("e", "k", 1, "x"); n]).unwrap();
     assert!(matches!(writer.append(&draft(3)), Err(Error::Overflow)));
     assert_eq!(writer.append(&draft(2)).unwrap(), base..at(u64::MAX - 1));
@@ -359,4 +337,97 @@ fn read_only_log_needs_a_store() {
     let answer = Log::open(Arc::new(disk.clone()), read_only);
     assert!(matches!(answer, Err(Error::NoStore { .. })), "{answer:?}");
     assert_eq!(disk.files(), Vec::<String>::new());
+}
+
+/// A writer over a log whose only segment has base `base` and frames up to `position`.
+fn writer_at(base: Offset, position: u64) -> (Writer, Catalog) {
+    let storage: Arc<dyn Storage> = Arc::new(SimDisk::new());
+    storage.create_dir(segment::DIR).unwrap();
+    let header = SegmentHeader {
+        log_id: 1,
+        epoch: 0,
+        salt: Salt(9),
+        base,
+        chain: 0,
+    };
+    let file = segment::create(&*storage, &header, 4096).unwrap();
+    segment::publish(&*storage, base).unwrap();
+    let catalog = Catalog::new(Arc::clone(&storage));
+    catalog.add(Segment::new(&header));
+    let tail = Tail {
+        file,
+        name: SegmentName::live(base).to_path(),
+        salt: header.salt,
+        position,
+        end: base,
+        chain: 0,
+        allocated: position,
+        records_in_segment: 0,
+    };
+    let table = Table::default();
+    let writer = Writer::new(storage, options(), (1, 0), catalog.clone(), tail, table);
+    (writer, catalog)
+}
+
+#[test]
+fn segment_of_positions_alone_keeps_room_for_the_largest_frame() {
+    let kept = u64::try_from(limits::FRAME_BYTES_MAX + HEADER_LEN + SEAL_LEN).unwrap();
+    let (writer, _) = writer_at(at(0), u64::from(u32::MAX) - kept - 1000);
+    let mut taken = 0;
+    let refused = loop {
+        let draft = Draft::upstream("u", taken, &[]).unwrap();
+        match writer.append_from("u", taken, &draft) {
+            Ok(stored) => assert_eq!(stored, Ingested::Stored(at(0)..at(0))),
+            Err(error) => break error,
+        }
+        taken += 1;
+    };
+    assert!(
+        matches!(
+            refused,
+            Error::TooLarge {
+                what: "segment without records",
+                ..
+            }
+        ),
+        "{refused}"
+    );
+    // 39 bytes of header, 4 of length, 4 of pairs: by the tables of the design page.
+    assert_eq!(taken, 1000 / 47);
+    // The handle is not stopped, the largest frame still fits, and behind it the log rolls.
+    let payload = vec![0; limits::PAYLOAD_BYTES_MAX];
+    let big: Vec<Event> = (0..3)
+        .map(|n| Event::new(format!("e{n}"), "k", n, "x").with_payload(payload.clone()))
+        .collect();
+    let draft = Draft::events(&big).unwrap();
+    assert_eq!(writer.append(&draft).unwrap(), at(0)..at(3));
+    let draft = Draft::upstream("u", 99, &[]).unwrap();
+    let stored = writer.append_from("u", 99, &draft).unwrap();
+    assert_eq!(stored, Ingested::Stored(at(3)..at(3)));
+    assert_eq!(writer.upstream_position("u"), Some(99));
+}
+
+#[test]
+fn offsets_beyond_32_bits_are_given_rolled_and_read() {
+    let base = at((1 << 32) - 2);
+    let (writer, catalog) = writer_at(base, SEGMENT_HEADER_LEN);
+    for n in 0..40 {
+        let event = Event::new(format!("e{n}"), "k", 1, "x").with_payload(vec![b'p'; 400]);
+        let first = base.plus(n);
+        let draft = Draft::events(&[event]).unwrap();
+        assert_eq!(writer.append(&draft).unwrap(), first..first.plus(1));
+    }
+    let end = at((1 << 32) + 38);
+    assert_eq!((writer.durable_end(), catalog.end()), (end, end));
+    assert!(catalog.segments().len() > 2, "it rolled beyond 2^32");
+    for from in [base, at((1 << 32) - 1), at(1 << 32), at((1 << 32) + 37)] {
+        let mut cursor = Cursor::new(&catalog, from, end);
+        for offset in from.get()..end.get() {
+            let raw = cursor.next().unwrap().unwrap();
+            assert_eq!(raw.offset, at(offset));
+            let id = raw.event().unwrap().id;
+            assert_eq!(id, format!("e{}", offset - base.get()));
+        }
+        assert!(cursor.next().unwrap().is_none());
+    }
 }
