@@ -25,6 +25,8 @@ use std::fmt;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use twox_hash::XxHash3_128;
+
 use crate::num::to_u64;
 use crate::state::{Change, Entry, StateBackend, StateError, StateStore, prefix_end, scan_start};
 
@@ -166,7 +168,7 @@ impl FakeStates {
         }
     }
 
-    /// How many calls there were to stores and to [`StateBackend::open`].
+    /// How many calls there were to stores and to the backend, the failed ones too.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.lock().calls
@@ -209,6 +211,25 @@ impl FakeStates {
                 None => image.flushes.push(change),
             }
         }
+    }
+
+    /// A number that tells the entries of all stores from all others: what an open would find.
+    #[must_use]
+    pub fn image_hash(&self) -> u128 {
+        let mut text = Vec::new();
+        let mut add = |bytes: &[u8]| {
+            text.extend_from_slice(&to_u64(bytes.len()).to_le_bytes());
+            text.extend_from_slice(bytes);
+        };
+        for (dir, image) in &self.lock().stores {
+            add(dir.as_bytes());
+            add(&to_u64(image.live.len()).to_le_bytes());
+            for (key, value) in &image.live {
+                add(key);
+                add(value);
+            }
+        }
+        XxHash3_128::oneshot(&text)
     }
 
     /// Every entry of the store in `dir`, in order.
@@ -254,12 +275,15 @@ impl StateBackend for FakeStates {
     }
 
     fn remove(&self, dir: &str) -> Result<(), StateError> {
-        self.lock().stores.remove(dir);
+        let mut shared = self.lock();
+        shared.call()?;
+        shared.stores.remove(dir);
         Ok(())
     }
 
     fn set_aside(&self, dir: &str, to: &str) -> Result<(), StateError> {
         let mut shared = self.lock();
+        shared.call()?;
         let mut image = shared
             .stores
             .remove(dir)
@@ -270,13 +294,16 @@ impl StateBackend for FakeStates {
     }
 
     fn exists(&self, dir: &str) -> Result<bool, StateError> {
-        Ok(self.lock().stores.contains_key(dir))
+        let mut shared = self.lock();
+        shared.call()?;
+        Ok(shared.stores.contains_key(dir))
     }
 
     fn list(&self, dir: &str) -> Result<Vec<String>, StateError> {
         let within = format!("{dir}/");
-        let mut names: Vec<String> = self
-            .lock()
+        let mut shared = self.lock();
+        shared.call()?;
+        let mut names: Vec<String> = shared
             .stores
             .keys()
             .filter_map(|name| name.strip_prefix(&within))
@@ -288,6 +315,7 @@ impl StateBackend for FakeStates {
     }
 
     fn copy(&self, dir: &str) -> Result<Arc<dyn StateStore>, StateError> {
+        self.lock().call()?;
         let copy = Self::copy(self);
         if !copy.lock().stores.contains_key(dir) {
             return Err(broken("no such store"));
@@ -296,6 +324,7 @@ impl StateBackend for FakeStates {
     }
 
     fn scratch(&self) -> Result<Arc<dyn StateStore>, StateError> {
+        self.lock().call()?;
         Self::new().open("scratch")
     }
 }
@@ -454,6 +483,29 @@ mod tests {
         assert!(store.get(b"a").is_err());
         states.heal();
         assert!(store.get(b"a").is_ok());
+    }
+
+    #[test]
+    fn every_call_of_the_backend_is_counted_and_can_fail() {
+        let act = |states: &FakeStates, call: usize| match call {
+            0 => states.open("state/d/1").map(drop),
+            1 => states.remove("state/d/1"),
+            2 => states.set_aside(DIR, "quarantine/x"),
+            3 => states.exists(DIR).map(drop),
+            4 => states.list("state/c").map(drop),
+            5 => StateBackend::copy(states, DIR).map(drop),
+            _ => states.scratch().map(drop),
+        };
+        for call in 0..7 {
+            let states = FakeStates::new();
+            three_flushes(&states);
+            let (calls, image) = (states.calls(), states.image_hash());
+            states.fail_at(calls, broken("planned"), false);
+            assert!(act(&states, call).is_err(), "call {call}");
+            assert_eq!(states.image_hash(), image, "call {call}");
+            assert_eq!(states.calls(), calls.saturating_add(1), "call {call}");
+            act(&states, call).unwrap();
+        }
     }
 
     #[test]

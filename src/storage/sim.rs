@@ -79,10 +79,14 @@ struct State {
     free_bytes: Option<u64>,
     clock_ms: u64,
     rng: Rng,
+    look: Option<Look>,
 }
 
+/// What [`SimDisk::on_call`] was given.
+type Look = Box<dyn FnMut(&SimDisk) + Send>;
+
 /// A call of several steps that a crash may interrupt between them.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Dying {
     Write {
         ino: Ino,
@@ -94,6 +98,21 @@ enum Dying {
 }
 
 impl State {
+    /// Shows the crash at the call that is about to be made.
+    fn show(&mut self, dying: Option<Dying>) {
+        let Some(mut look) = self.look.take() else {
+            return;
+        };
+        let dead = SimDisk::from_tree(self.tree.fork(), self.clock_ms, self.rng);
+        {
+            let mut state = dead.state();
+            state.calls.die();
+            state.dying = dying;
+        }
+        look(&dead);
+        self.look = Some(look);
+    }
+
     /// The files with a part of the interrupted call, where it has parts.
     fn tear(&self, rng: &mut Rng) -> Option<Tree> {
         let dying = self.dying.as_ref()?;
@@ -153,6 +172,7 @@ impl SimDisk {
                 free_bytes: None,
                 clock_ms,
                 rng,
+                look: None,
             })),
         }
     }
@@ -183,6 +203,18 @@ impl SimDisk {
     #[must_use]
     pub fn crashed(&self) -> bool {
         self.state().calls.crashed()
+    }
+
+    /// Before every call, hands `look` a disk on which the machine has just crashed at that call: as
+    /// if [`SimDisk::crash_at`] had named it, while this disk goes on. So one run shows every crash
+    /// of it. `look` must not use this disk, which waits for it.
+    pub fn on_call(&self, look: impl FnMut(&Self) + Send + 'static) {
+        self.state().look = Some(Box::new(look));
+    }
+
+    /// Takes away what [`SimDisk::on_call`] was given.
+    pub fn clear_on_call(&self) {
+        self.state().look = None;
     }
 
     /// Makes the `nth` call from now (counted from 1) that matches `filter` fail, once or with all

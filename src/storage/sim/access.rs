@@ -42,6 +42,15 @@ enum Grant {
 impl State {
     /// Counts a call; an error is its answer. `dying` is kept if the crash interrupts it.
     fn begin(&mut self, call: Call, dying: impl FnOnce() -> Option<Dying>) -> io::Result<Grant> {
+        if self.look.is_none() || self.calls.crashed() {
+            return self.answer(call, dying);
+        }
+        let part = dying();
+        self.show(part.clone());
+        self.answer(call, || part)
+    }
+
+    fn answer(&mut self, call: Call, dying: impl FnOnce() -> Option<Dying>) -> io::Result<Grant> {
         match self.calls.begin(call) {
             Permit::Whole => Ok(Grant::Whole),
             Permit::Half => Ok(Grant::Half),
@@ -285,6 +294,7 @@ impl StorageFile for SimFile {
 
     fn sync(&self) -> io::Result<()> {
         let (mut state, call) = self.call(CallKind::Sync)?;
+        state.show(None);
         let permit = state.calls.begin(call);
         let file = state.tree.file_mut(self.ino)?;
         match permit {

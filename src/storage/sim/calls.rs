@@ -293,6 +293,11 @@ impl Calls {
         self.crash_at = Some(number);
     }
 
+    /// The machine has crashed, at no call that is counted.
+    pub(super) fn die(&mut self) {
+        self.crashed = true;
+    }
+
     pub(super) fn crashed(&self) -> bool {
         self.crashed
     }

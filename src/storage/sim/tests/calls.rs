@@ -1,5 +1,7 @@
 //! Counting, faults, the lock, the clock.
 
+use std::sync::{Arc, Mutex};
+
 use super::*;
 use crate::storage::{read_full, write_full};
 
@@ -312,4 +314,87 @@ fn a_crash_is_the_same_for_the_same_seed_and_leaves_the_disk_as_it_was() {
     }
     assert_eq!(disk.image_hash(), before);
     assert_eq!(disk.pending(), 6);
+}
+
+/// A life with a call of every changing kind; stops at the first error.
+fn changes(disk: &SimDisk) -> io::Result<()> {
+    disk.create_dir("d/e")?;
+    let file = disk.open("d/f", OpenMode::Create)?;
+    file.write_at(&sectors("ABC"), 0)?;
+    disk.sync_dir("d")?;
+    file.sync()?;
+    file.set_len(700)?;
+    disk.rename("d/f", "d/g")?;
+    file.write_at(&sectors("DEF"), 300)?;
+    disk.sync_dir("d")?;
+    disk.remove("d/g")?;
+    disk.remove_dir("d")
+}
+
+#[test]
+fn one_run_shows_the_crash_at_every_call() {
+    let picture = |disk: &SimDisk| -> Vec<u128> {
+        let modes = CrashMode::ALL.into_iter();
+        let seeds = modes.flat_map(|mode| (0..8).map(move |seed| (mode, seed)));
+        let images = seeds.map(|(mode, seed)| disk.crash(mode, seed).image_hash());
+        images.collect()
+    };
+    let shown = Arc::new(Mutex::new(Vec::new()));
+    let disk = SimDisk::with_seed(3);
+    let notes = Arc::clone(&shown);
+    disk.on_call(move |dead| {
+        assert!(dead.crashed());
+        notes.lock().unwrap().push(picture(dead));
+    });
+    changes(&disk).unwrap();
+    disk.clear_on_call();
+    assert_eq!(disk.calls(), 11);
+    let expected: Vec<_> = (1..=11)
+        .map(|at| {
+            let disk = SimDisk::with_seed(3);
+            disk.crash_at(at);
+            assert!(changes(&disk).is_err());
+            picture(&disk)
+        })
+        .collect();
+    assert!(*shown.lock().unwrap() == expected);
+}
+
+#[test]
+fn every_kind_of_call_fails_for_ever_until_the_faults_are_taken_away() {
+    for kind in CallKind::ALL {
+        for fault in [Fault::Io, Fault::NoSpace, Fault::TooManyFiles] {
+            let disk = prepared();
+            let file = disk.open("d/f", OpenMode::Write).unwrap();
+            disk.fail(kind, 2, fault, Repeat::Forever);
+            let call = || match kind {
+                CallKind::CreateDir => disk.create_dir("d"),
+                CallKind::List => disk.list("").map(drop),
+                CallKind::Open => disk.open("d/f", OpenMode::Read).map(drop),
+                CallKind::Create => disk.open("d/new", OpenMode::Create).map(drop),
+                CallKind::Rename => disk.rename("d/f", "d/f"),
+                CallKind::Remove => {
+                    disk.write_file("d/x", b"")?;
+                    disk.remove("d/x")
+                }
+                CallKind::RemoveDir => {
+                    disk.write_file("x/y", b"")?;
+                    disk.remove_dir("x")
+                }
+                CallKind::SyncDir => disk.sync_dir("d"),
+                CallKind::TryLock => disk.try_lock().map(drop),
+                CallKind::WriterIsLive => disk.writer_is_live().map(drop),
+                CallKind::Len => file.len().map(drop),
+                CallKind::Read => file.read_at(&mut [0; 4], 0).map(drop),
+                CallKind::Write => file.write_at(b"1234", 0).map(drop),
+                CallKind::SetLen => file.set_len(9),
+                CallKind::Sync => file.sync(),
+            };
+            let heard: Vec<bool> = (0..4).map(|_| call().is_ok()).collect();
+            assert_eq!(heard, [true, false, false, false], "{kind:?} {fault:?}");
+            assert_eq!(disk.faults_struck(), 3);
+            disk.clear_faults();
+            assert!(call().is_ok(), "{kind:?} {fault:?}");
+        }
+    }
 }
