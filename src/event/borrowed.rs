@@ -117,7 +117,19 @@ mod tests {
     #[test]
     fn decodes_what_the_codec_decodes_and_refuses_what_it_refuses() {
         let mut decoded = 0_u32;
-        for version in [0, 1, -1, 124, 125, 126, -126, 1 << 15, -(1 << 40), i64::MIN, i64::MAX] {
+        for version in [
+            0,
+            1,
+            -1,
+            124,
+            125,
+            126,
+            -126,
+            1 << 15,
+            -(1 << 40),
+            i64::MIN,
+            i64::MAX,
+        ] {
             for len in [0, 1, 250, 251, 70_000] {
                 let text = "é".repeat(len / 2);
                 let event = Event::new(&*text, "k", version, "pay").with_payload(vec![7; len]);
