@@ -1,7 +1,7 @@
 //! Machines that misbehave, each in a child process: those that take the process down (abort, stack
 //! overflow, out of memory), and those that do not (panics, huge texts, states that cannot be
-//! kept). The crash loop ends after `max_attempts` careful starts with one `Crashed` decision; every
-//! other key is as if nothing had happened; the same handle goes on; live equals rebuilt.
+//! kept). The crash loop ends after `max_attempts` careful starts with one `Crashed` decision;
+//! every other key is as if nothing had happened; the same handle goes on; live equals rebuilt.
 #![cfg(unix)]
 #![expect(
     clippy::unwrap_used,

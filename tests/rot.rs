@@ -4,10 +4,10 @@
 //! What must come of each case is worked out here, from what was appended and from where the frames
 //! stand (a walk along DESIGN.md 5.1 and 5.2 that shares no code with foldlog). A case may end in
 //! three ways only: all records as appended; a typed error that names the file and the byte; or a
-//! cut of what no evidence calls acknowledged, reported, with a copy of exactly the bytes that went.
+//! cut of what no evidence calls acknowledged, reported, with a copy of the very bytes that went.
 //!
 //! `FOLDLOG_ROT=all` takes every bit of every kind of ending; CI takes every bit that decides
-//! something else than its neighbours do (headers, seals, unproven frames) and each 16th of the rest.
+//! something else than its neighbours do (headers, seals, unproven frames), each 16th of the rest.
 #![cfg(feature = "sim")]
 #![expect(
     clippy::unwrap_used,

@@ -17,7 +17,7 @@ fuzz_target!(|data: &[u8]| {
         // Where these bytes stand, a few changes elsewhere follow from their first ones.
         let files = set::log_files(disk);
         let (name, mut bytes) = script.pick(&files).clone();
-        let place = script.below(bytes.len());
+        let place = script.below(bytes.len() + 1);
         set::damage(disk, &mut Script(&script.0[..script.0.len().min(8)]));
         bytes.truncate(place);
         bytes.extend_from_slice(script.0);

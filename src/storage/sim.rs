@@ -205,9 +205,9 @@ impl SimDisk {
         self.state().calls.crashed()
     }
 
-    /// Before every call, hands `look` a disk on which the machine has just crashed at that call: as
-    /// if [`SimDisk::crash_at`] had named it, while this disk goes on. So one run shows every crash
-    /// of it. `look` must not use this disk, which waits for it.
+    /// Before every call, hands `look` a disk on which the machine has just crashed at that call:
+    /// as if [`SimDisk::crash_at`] had named it, while this disk goes on. So one run shows every
+    /// crash of it. `look` must not use this disk, which waits for it.
     pub fn on_call(&self, look: impl FnMut(&Self) + Send + 'static) {
         self.state().look = Some(Box::new(look));
     }
