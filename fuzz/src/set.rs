@@ -211,9 +211,8 @@ impl Written {
     }
 
     /// How many records must be served, or an error: by an anchor, headers of segments and of
-    /// frames that stand where they stood, unharmed. A `.seg.new` proves it to a writer only: a
-    /// reader does not look behind what the last segment itself proves.
-    fn proven(&self, disk: &SimDisk, by_fresh: bool) -> u64 {
+    /// frames that stand where they stood, unharmed.
+    fn proven(&self, disk: &SimDisk) -> u64 {
         let mut proven = 0;
         if let Some((bytes, checkpoint)) = &self.anchor
             && disk.read_file(ANCHOR).as_ref() == Some(bytes)
@@ -221,9 +220,6 @@ impl Written {
             proven = *checkpoint;
         }
         for (file, now) in self.unharmed_files(disk) {
-            if !by_fresh && file.name.ends_with(".new") {
-                continue;
-            }
             proven = proven.max(file.base);
             for frame in file.unharmed_frames(&now) {
                 let place = frame.position - frame.unproven;
@@ -387,8 +383,8 @@ impl Written {
     pub fn check(&self, (disk, states): &(SimDisk, FakeStates), how: How) -> Accepted {
         let How { forged, after } = how;
         let before = log_files(disk);
-        let (to_a_reader, to_a_writer) = (self.proven(disk, false), self.proven(disk, true));
-        let judge = |accepted: &Accepted, proven: u64, what: &str| {
+        let proven = self.proven(disk);
+        let judge = |accepted: &Accepted, what: &str| {
             if forged {
                 return;
             }
@@ -401,9 +397,9 @@ impl Written {
         };
         let read_only = options(disk, states).read_only(true);
         let read_only = read_bodies(read_only.open("store"));
-        judge(&read_only, to_a_reader, "read-only");
+        judge(&read_only, "read-only");
         let strict = options(disk, states).read_only(true).strict(true);
-        judge(&read_bodies(strict.open("store")), to_a_reader, "strict");
+        judge(&read_bodies(strict.open("store")), "strict");
         assert!(log_files(disk) == before, "a read-only open wrote");
 
         let store = options(disk, states).open("store");
@@ -412,7 +408,7 @@ impl Written {
             return read_bodies(store);
         }
         let accepted = read_bodies(store.clone());
-        judge(&accepted, to_a_writer, "for writing");
+        judge(&accepted, "for writing");
         assert!(
             forged || accepted.bodies.starts_with(&read_only.bodies),
             "a read-only open served more"
